@@ -1,6 +1,10 @@
 from .api.config.load import load as load
 from .api.measure import estimate as estimate, measure as measure
-from .api.result import Estimate as Estimate, Result as Result, SweepResult as SweepResult
+from .api.result import (
+    Estimate as Estimate,
+    Result as Result,
+    SweepResult as SweepResult,
+)
 from .api.sweep import sweep as sweep
 from .api.tune import tune as tune
 from .api.tune_script import tune_script as tune_script

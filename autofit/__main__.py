@@ -24,11 +24,15 @@ _received: list[int] = []
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal shows "?" for other characters
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # an ASCII terminal shows "?" for other characters
             stream.reconfigure(errors="replace")
     defaults = (signal.SIG_DFL, signal.default_int_handler)
     for number in (signal.SIGINT, *_ENDING):
-        if signal.getsignal(number) in defaults:  # nohup makes us ignore SIGHUP: keep that
+        if (
+            signal.getsignal(number) in defaults
+        ):  # nohup makes us ignore SIGHUP: keep that
             signal.signal(number, _interrupt)
     try:
         from autofit.cli import app  # slow; Ctrl-C must work during this import
@@ -39,7 +43,9 @@ def main() -> None:
         print("\nInterrupted; nothing was run.", file=sys.stderr)
         raise SystemExit(_SIGNALLED + _received[0]) from None
     except SystemExit as ending:
-        if ending.code and _received:  # a command, or typer, has already handled the signal
+        if (
+            ending.code and _received
+        ):  # a command, or typer, has already handled the signal
             raise SystemExit(_SIGNALLED + _received[0]) from None
         raise
 

@@ -66,7 +66,11 @@ class PlacedProblem(Problem):
     column: int | None = None
 
     def __str__(self) -> str:
-        place = (str(part) for part in (self.file, self.line, self.column) if part is not None)
+        place = (
+            str(part)
+            for part in (self.file, self.line, self.column)
+            if part is not None
+        )
         return f"{':'.join(place)}: {super().__str__()}"
 
 
@@ -80,7 +84,9 @@ class UsageError(AutofitError):
 
     exit_code: ClassVar[int] = 2
 
-    def __init__(self, problem: str | Sequence[Problem], *, key: str | None = None) -> None:
+    def __init__(
+        self, problem: str | Sequence[Problem], *, key: str | None = None
+    ) -> None:
         problems = [Problem(problem, key)] if isinstance(problem, str) else problem
         self.problems = tuple(problems)
         self.key = self.problems[0].key
@@ -168,7 +174,9 @@ class NothingFitsError(TuneError):
         needed = format_bytes(needed_bytes)
         limit = format_bytes(limit_bytes)
         by = " (estimated from the model; nothing was trained)" if estimated else ""
-        needs = f"needs more than {needed} of {memory} memory{by}, but the limit is {limit}"
+        needs = (
+            f"needs more than {needed} of {memory} memory{by}, but the limit is {limit}"
+        )
         remedy = f"Raise {memory}_memory"
         if reason:
             needs = f"ran out of {memory} memory under the limit of {limit} ({reason})"

@@ -91,7 +91,11 @@ class Shards(keras.utils.PyDataset):
         """The rows of one shard that are in the batch."""
         start, stop = max(0, first - shard * ROWS), min(ROWS, last - shard * ROWS)
         with open(self.files[shard], newline="") as file:
-            rows = [row for number, row in enumerate(csv.reader(file)) if start <= number < stop]
+            rows = [
+                row
+                for number, row in enumerate(csv.reader(file))
+                if start <= number < stop
+            ]
         return [[float(cell) for cell in row] for row in rows]
 
 

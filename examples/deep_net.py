@@ -37,7 +37,11 @@ def build_model(width: int = 1024, depth: int = 22) -> keras.Model:
     for number in range(depth):
         model.add(
             layers.Conv2D(
-                width, 3, strides=2 if number < 3 else 1, padding="same", activation="relu"
+                width,
+                3,
+                strides=2 if number < 3 else 1,
+                padding="same",
+                activation="relu",
             )
         )
     model.add(layers.GlobalAveragePooling2D())
@@ -95,9 +99,15 @@ def main() -> None:
     axes.plot(BATCHES, measured, "o", label="measured peak")
     axes.axhline(weights, color="gray", linewidth=1)
     axes.annotate(
-        "the weights alone", (BATCHES[-1], weights), ha="right", va="bottom", color="gray"
+        "the weights alone",
+        (BATCHES[-1], weights),
+        ha="right",
+        va="bottom",
+        color="gray",
     )
-    axes.set(xlabel="batch size", ylabel="memory of the train step, GiB", ylim=(0, None))
+    axes.set(
+        xlabel="batch size", ylabel="memory of the train step, GiB", ylim=(0, None)
+    )
     axes.set_title("200 million parameters on 16 x 16 pictures")
     axes.legend()
     figure.savefig("deep_net.png", dpi=120)

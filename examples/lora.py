@@ -41,7 +41,9 @@ WORDS = [
 def build_model() -> keras.Model:
     """Return a compiled language model whose backbone trains low-rank updates of its weights only."""
     tokens = ["!", "\u0120", *sorted(set("".join(WORDS))), "th"]
-    vocabulary = {token: number for number, token in enumerate(["<|endoftext|>", *tokens])}
+    vocabulary = {
+        token: number for number, token in enumerate(["<|endoftext|>", *tokens])
+    }
     tokenizer = keras_hub.models.GPT2Tokenizer(vocabulary=vocabulary, merges=["t h"])
     preprocessor = keras_hub.models.GPT2CausalLMPreprocessor(
         tokenizer, sequence_length=SEQUENCE_LENGTH

@@ -33,7 +33,8 @@ def cut_patches(folder: Path = SHARDS) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
     photos = [
-        np.asarray(Image.open(source).convert("RGB")) for source in sorted(SOURCES.glob("*.jpg"))
+        np.asarray(Image.open(source).convert("RGB"))
+        for source in sorted(SOURCES.glob("*.jpg"))
     ]
     windows = [
         np.lib.stride_tricks.sliding_window_view(photo, (PIXELS, PIXELS, 3))[:, :, 0]
@@ -72,7 +73,8 @@ class Patches(keras.utils.PyDataset):
         shards = range(SHARD_COUNT - 1) if self.augment else [SHARD_COUNT - 1]
         folder = cut_patches()
         self.x, self.y = (
-            [np.load(folder / f"{name}-{n}.npy", mmap_mode="r") for n in shards] for name in "xy"
+            [np.load(folder / f"{name}-{n}.npy", mmap_mode="r") for n in shards]
+            for name in "xy"
         )
 
     def __len__(self) -> int:

@@ -37,7 +37,10 @@ def cut_pieces(folder: Path = PIECES) -> Path:
         (unfinished / source.stem).mkdir()
         for number in range(PIECES_PER_PHOTO):
             side = draw.randint(PIECE_PIXELS, min(photo.size))
-            left, top = draw.randint(0, photo.width - side), draw.randint(0, photo.height - side)
+            left, top = (
+                draw.randint(0, photo.width - side),
+                draw.randint(0, photo.height - side),
+            )
             piece = photo.resize(
                 (PIECE_PIXELS, PIECE_PIXELS), box=(left, top, left + side, top + side)
             )
@@ -63,7 +66,10 @@ class Photos(keras.utils.PyDataset):
         self.batch_size, self.augment = batch_size, part == "training"
         folder = cut_pieces()
         photos = sorted(path.name for path in folder.iterdir())
-        files = [(path, photos.index(path.parent.name)) for path in sorted(folder.glob("*/*.jpg"))]
+        files = [
+            (path, photos.index(path.parent.name))
+            for path in sorted(folder.glob("*/*.jpg"))
+        ]
         self.files = [f for i, f in enumerate(files) if (i % 10 == 0) != self.augment]
         random.Random(1).shuffle(self.files)
 
@@ -88,7 +94,9 @@ class Photos(keras.utils.PyDataset):
         if self.augment and random.random() < 0.5:
             image = ImageOps.mirror(image)
         pixels = np.asarray(image, "float32") / 255
-        return np.clip(pixels * random.uniform(0.8, 1.2), 0, 1) if self.augment else pixels
+        return (
+            np.clip(pixels * random.uniform(0.8, 1.2), 0, 1) if self.augment else pixels
+        )
 
 
 def build_model(width: int = 8) -> keras.Model:

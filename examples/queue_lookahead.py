@@ -53,7 +53,9 @@ def look_ahead(max_queue_size):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(
-        Counting(workers=WORKERS, max_queue_size=max_queue_size), verbose=0, callbacks=[Pause()]
+        Counting(workers=WORKERS, max_queue_size=max_queue_size),
+        verbose=0,
+        callbacks=[Pause()],
     )
     return made["at_pause"] * BATCH, made["at_pause"] - STEPS
 
@@ -76,7 +78,9 @@ def main():
     print(f"{'':12}" + "".join(f"{f'batch {b}':>12}" for b in BATCHES))
     for pixels in RESOLUTIONS:
         sizes = [most * batch * pixels * pixels * 3 * 4 / 2**30 for batch in BATCHES]
-        print(f"{pixels:4} x {pixels:<4} " + "".join(f"{size:8.2f} GiB" for size in sizes))
+        print(
+            f"{pixels:4} x {pixels:<4} " + "".join(f"{size:8.2f} GiB" for size in sizes)
+        )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    trials = autofit.measure(build_model, make_data, [autofit.FitConfig(b) for b in BATCHES])
+    trials = autofit.measure(
+        build_model, make_data, [autofit.FitConfig(b) for b in BATCHES]
+    )
     first = trials[0].measurement.samples_per_second
     print(f"\n{'batch':>5} {'samples/s':>10} {'step':>8} {'against 64':>11}")
     for trial in trials:

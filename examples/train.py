@@ -22,7 +22,9 @@ draw = np.random.default_rng(0)
 y = draw.integers(len(photos), size=PATCHES)
 x = np.empty((PATCHES, PIXELS, PIXELS, 3), "float32")
 for label, photo in enumerate(photos):
-    windows = np.lib.stride_tricks.sliding_window_view(photo, (PIXELS, PIXELS, 3))[:, :, 0]
+    windows = np.lib.stride_tricks.sliding_window_view(photo, (PIXELS, PIXELS, 3))[
+        :, :, 0
+    ]
     rows = np.flatnonzero(y == label)
     places = [draw.integers(length, size=rows.size) for length in windows.shape[:2]]
     x[rows] = windows[tuple(places)] / 255

@@ -36,9 +36,13 @@ def build_model(side: int = SIDE) -> keras.Model:
     half = keras.DTypePolicy("mixed_float16")
     model = keras.Sequential([layers.Input((side, side, side, 1))])
     for filters in (16, 32, 64):
-        model.add(layers.Conv3D(filters, 3, padding="same", activation="relu", dtype=half))
         model.add(
-            layers.Conv3D(filters, 3, strides=2, padding="same", activation="relu", dtype=half)
+            layers.Conv3D(filters, 3, padding="same", activation="relu", dtype=half)
+        )
+        model.add(
+            layers.Conv3D(
+                filters, 3, strides=2, padding="same", activation="relu", dtype=half
+            )
         )
     model.add(layers.GlobalAveragePooling3D(dtype=half))
     model.add(layers.Dense(CLASSES, "softmax", dtype="float32"))
@@ -49,9 +53,9 @@ def build_model(side: int = SIDE) -> keras.Model:
 def make_data() -> tuple[np.ndarray, np.ndarray]:
     """Random volumes and labels: only their shape matters."""
     draw = np.random.default_rng(0)
-    return draw.random((8, SIDE, SIDE, SIDE, 1), "float32"), draw.integers(CLASSES, size=8).astype(
-        "int32"
-    )
+    return draw.random((8, SIDE, SIDE, SIDE, 1), "float32"), draw.integers(
+        CLASSES, size=8
+    ).astype("int32")
 
 
 def layer_sum_bytes(batch_size: int) -> int:
@@ -83,7 +87,10 @@ def main() -> None:
             row.device_bytes,
             trial.measurement.device_peak_bytes or math.nan,
         )
-        print(f"{row.batch_size:5} " + " ".join(f"{size / 2**20:8.0f} MiB" for size in sizes))
+        print(
+            f"{row.batch_size:5} "
+            + " ".join(f"{size / 2**20:8.0f} MiB" for size in sizes)
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ AUTOFIT = str(Path(sys.executable).parent / "autofit")
 def run(*command, folder=None, **variables):
     """Run a command under environment variables, None for one that is not to be set; returns what has ended."""
     environment = {
-        name: value for name, value in {**os.environ, **variables}.items() if value is not None
+        name: value
+        for name, value in {**os.environ, **variables}.items()
+        if value is not None
     }
     return subprocess.run(
         command,

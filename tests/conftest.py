@@ -17,7 +17,10 @@ BEFORE_A_RELEASE = ("release", "faults", "hosts", "gpu")
 
 # no time that a busy machine could spoil, and the same examples in each run
 settings.register_profile(
-    "shared machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "shared machine",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("shared machine")
 
@@ -30,7 +33,9 @@ if worker := os.environ.get(
 
 
 def pytest_configure(config):
-    config.option.loadscopereorder = False  # pytest-xdist starts the files in the order below
+    config.option.loadscopereorder = (
+        False  # pytest-xdist starts the files in the order below
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

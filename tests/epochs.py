@@ -62,11 +62,15 @@ def shuffled(length):
         .shuffle(BUFFER // 5)
         .batch(4, drop_remainder=True)
     )
-    return pieces.map(lambda x, y: (tf.reshape(x, (BATCH, 4)), tf.reshape(y, (BATCH, 1))))
+    return pieces.map(
+        lambda x, y: (tf.reshape(x, (BATCH, 4)), tf.reshape(y, (BATCH, 1)))
+    )
 
 
 def arrays(length):
-    return np.ones((length * BATCH, 4), "float32"), np.ones((length * BATCH, 1), "float32")
+    return np.ones((length * BATCH, 4), "float32"), np.ones(
+        (length * BATCH, 1), "float32"
+    )
 
 
 def includes_the_start(measured, length):

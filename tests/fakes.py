@@ -43,7 +43,9 @@ class FakeLauncher:
         changed: changes the measurement of a trial, by its spec.
     """
 
-    def __init__(self, special=None, cliff=None, changed=lambda spec, measured: measured):
+    def __init__(
+        self, special=None, cliff=None, changed=lambda spec, measured: measured
+    ):
         self.special, self.cliff, self.changed = special or {}, cliff, changed
         self.specs = []
 
@@ -56,23 +58,38 @@ class FakeLauncher:
         on_phase(Phase.TRAINING)
         if spec.role == "describe":
             return self.special.get("describe", DESCRIPTION)
-        forced = self.special.get((spec.role, spec.config), self.special.get(spec.config))
+        forced = self.special.get(
+            (spec.role, spec.config), self.special.get(spec.config)
+        )
         if forced is not None:
             return Measurement(
-                forced, Evidence(f"made to be {forced.value}"), 1.0, traceback="Traceback: boom"
+                forced,
+                Evidence(f"made to be {forced.value}"),
+                1.0,
+                traceback="Traceback: boom",
             )
         return self.changed(spec, self.measure(spec))
 
     def measure(self, spec):
         config, limits = spec.config, spec.limits
-        batch, workers, processes = config.batch_size, config.workers, config.use_multiprocessing
+        batch, workers, processes = (
+            config.batch_size,
+            config.workers,
+            config.use_multiprocessing,
+        )
         jump_mib = 1024 if self.cliff is not None and batch > self.cliff else 0
         device = (10 + batch + jump_mib) * MIB
-        queued_mib = (config.max_queue_size + 1) * batch / 4 if config.has_queue else batch / 4
-        host = int((100 + queued_mib + jump_mib + (200 * workers if processes else 0)) * MIB)
+        queued_mib = (
+            (config.max_queue_size + 1) * batch / 4 if config.has_queue else batch / 4
+        )
+        host = int(
+            (100 + queued_mib + jump_mib + (200 * workers if processes else 0)) * MIB
+        )
         if limits.device_bytes is not None and device > limits.device_bytes:
             peaks = {"device_peak_bytes": limits.device_bytes, "host_peak_bytes": host}
-            return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks)
+            return Measurement(
+                Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks
+            )
         if host > limits.host_bytes:
             evidence = Evidence("host full", last_host_bytes=limits.host_bytes + MIB)
             return Measurement(
@@ -102,7 +119,11 @@ def tune(request, launcher, emit):
 
 def tuned(tmp_path, launcher=None, **changes):
     """The record of a tune."""
-    return tune(make_request(tmp_path, **changes), launcher or FakeLauncher(), lambda event: None)
+    return tune(
+        make_request(tmp_path, **changes),
+        launcher or FakeLauncher(),
+        lambda event: None,
+    )
 
 
 def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **changes):
@@ -112,7 +133,9 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
         for name in TuneSettings.model_fields
         if name in changes and name != "device"
     }
-    options = {name: changes.pop(name) for name in Options.model_fields if name in changes}
+    options = {
+        name: changes.pop(name) for name in Options.model_fields if name in changes
+    }
     defaults = {
         "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
         "max_trials": 6,
@@ -167,7 +190,11 @@ def arrays(*configs, cores=8):
 
 def searched(events):
     """The trials of the search among the events of a tune."""
-    return [event for event in events if isinstance(event, Trial) and event.stage == "search"]
+    return [
+        event
+        for event in events
+        if isinstance(event, Trial) and event.stage == "search"
+    ]
 
 
 BASELINE = FitConfig(32, 1, 10, False)

@@ -37,7 +37,9 @@ def figures_of(path):
     """
     result = json.loads(path.read_text())
     ran = [
-        run for run in (*result["trials"], *result["runs"]) if run["measurement"]["outcome"] == "ok"
+        run
+        for run in (*result["trials"], *result["runs"])
+        if run["measurement"]["outcome"] == "ok"
     ]
     figures = {}
     for run in ran:
@@ -57,9 +59,13 @@ def figures_of(path):
     figures["rate"] = (choice["samples_per_second"], rate)
     speedup = choice["speedup"]
     if choice["config"] != speedup["baseline"] and speedup["pairs"] > 1:
-        figures |= figures_of_speedup(speedup, rates_beside(ran, speedup["baseline"]), confirming)
+        figures |= figures_of_speedup(
+            speedup, rates_beside(ran, speedup["baseline"]), confirming
+        )
     peaks = [
-        run["measurement"]["host_peak_bytes"] for run in ran if run["config"] == choice["config"]
+        run["measurement"]["host_peak_bytes"]
+        for run in ran
+        if run["config"] == choice["config"]
     ]
     figures["host peak"] = (choice["host_peak_bytes"], max(peaks))
     return figures

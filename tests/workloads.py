@@ -24,10 +24,18 @@ def build_model(filters=8, fail=False, steps_per_execution=1, xla=False):
     layers = keras.layers
     maps = [layers.Conv2D(filters, 3, activation="relu") for _ in range(2)]
     model = keras.Sequential(
-        [keras.Input((PIXELS, PIXELS, 3)), *maps, layers.GlobalAveragePooling2D(), layers.Dense(1)]
+        [
+            keras.Input((PIXELS, PIXELS, 3)),
+            *maps,
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(1),
+        ]
     )
     model.compile(
-        optimizer="adam", loss="mse", steps_per_execution=steps_per_execution, jit_compile=xla
+        optimizer="adam",
+        loss="mse",
+        steps_per_execution=steps_per_execution,
+        jit_compile=xla,
     )
     return model
 
@@ -45,7 +53,9 @@ def build_slow_to_compile(seconds=60):
             return super().train_step(data)
 
     inputs = keras.Input((PIXELS, PIXELS, 3))
-    model = Slow(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(inputs)))
+    model = Slow(
+        inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(inputs))
+    )
     model.compile(optimizer="adam", loss="mse", jit_compile=True)
     return model
 
@@ -65,7 +75,9 @@ def build_recurrent(steps=PIXELS):
         layers.Cropping1D((0, PIXELS - steps)),
         layers.LSTM(32),
     ]
-    model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3)), *lines, layers.Dense(1)])
+    model = keras.Sequential(
+        [layers.Input((PIXELS, PIXELS, 3)), *lines, layers.Dense(1)]
+    )
     model.compile(optimizer="sgd", loss="mse")
     return model
 

@@ -61,7 +61,9 @@ def measure(
             f"{configs!r} is not allowed; give a list of one or more autofit.FitConfig objects",
             key="configs",
         )
-    return run(functools.partial(run_measure, configs=configs), workload, settings, progress)
+    return run(
+        functools.partial(run_measure, configs=configs), workload, settings, progress
+    )
 
 
 @explain_calls

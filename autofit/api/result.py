@@ -11,7 +11,12 @@ from autofit.records.description import EstimateRecord
 from autofit.records.result import SweepRecord, TuneRecord
 from autofit.report import choice, columns, snippet
 from autofit.report.adjustments import adjustments_of
-from autofit.report.console.tables import estimate_table, plain_text, summary, sweep_table
+from autofit.report.console.tables import (
+    estimate_table,
+    plain_text,
+    summary,
+    sweep_table,
+)
 from autofit.report.html import page
 from autofit.storage import result_files
 
@@ -90,7 +95,9 @@ class Result(_Reportable, TuneRecord):
         `storage` is that of the tune; UsageError if it does not have the tune. With `same_batch`,
         the answer at your own batch size was trained.
         """
-        from autofit.storage.study import mark_failed  # loads Optuna, which takes a second
+        from autofit.storage.study import (
+            mark_failed,
+        )  # loads Optuna, which takes a second
 
         answer = result_files.answer_of(self, same_batch=same_batch)
         mark_failed(self, answer, memory, storage)

@@ -82,7 +82,9 @@ def parse(arguments: Mapping[str, Any]) -> tuple[Workload, TuneSettings]:
 
     Raise one UsageError with all that is wrong.
     """
-    problems = [Problem(no_such(name, NAMES), name) for name in arguments if name not in NAMES]
+    problems = [
+        Problem(no_such(name, NAMES), name) for name in arguments if name not in NAMES
+    ]
     with collecting(problems):
         make_workload = _of_script if "script" in arguments else _of_functions
         workload = make_workload(arguments)
@@ -103,7 +105,9 @@ def _given(names: Iterable[str], arguments: Mapping[str, Any]) -> dict[str, Any]
 def _of_script(arguments: Mapping[str, Any]) -> Workload:
     for name in ARGUMENTS:
         if arguments.get(name) is not None and name != "backend":
-            raise UsageError("is not allowed with a script, which sets it itself", key=name)
+            raise UsageError(
+                "is not allowed with a script, which sets it itself", key=name
+            )
     given = _given(SCRIPT_ARGUMENTS, arguments)
     script = given["script"]
     script = script if isinstance(script, Script) else make_script(**given)
@@ -149,7 +153,9 @@ def build_request(
     for gpu in placement.gpus:
         gpus.require_free(gpu)
     if placement.count > 1 and (not backend.distribution or workload.call != FIT):
-        able = " or ".join(name for name, each in backends.BACKENDS.items() if each.distribution)
+        able = " or ".join(
+            name for name, each in backends.BACKENDS.items() if each.distribution
+        )
         raise UsageError(
             f"several devices can share the batches of fit with Keras on {able}, not of "
             f"{workload.call} on {backend.name}; choose one device",
@@ -170,7 +176,11 @@ def build_request(
         )
     on_each = [
         limits.resolve_limits(
-            machine, gpu, settings.device_memory, settings.host_memory, backend.pool_bytes(gpu)
+            machine,
+            gpu,
+            settings.device_memory,
+            settings.host_memory,
+            backend.pool_bytes(gpu),
         )
         for gpu in placement.gpus or (None,)
     ]
@@ -206,7 +216,9 @@ def progress_of(progress: bool | Progress) -> Progress:
     return progress if isinstance(progress, Progress) else Progress(quiet=not progress)
 
 
-def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progress) -> TuneRecord:
+def run_tune(
+    workload: Workload, settings: TuneSettings, progress: bool | Progress
+) -> TuneRecord:
     """Return the stored result of a tune if there is a valid one, or else tune."""
 
     def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
@@ -215,7 +227,9 @@ def run_tune(workload: Workload, settings: TuneSettings, progress: bool | Progre
 
         return engine.tune(request, launcher, emit)
 
-    return run(tune, workload, settings, progress, known=reuse, compiled=compiled_folder)
+    return run(
+        tune, workload, settings, progress, known=reuse, compiled=compiled_folder
+    )
 
 
 def run(
@@ -264,7 +278,9 @@ def run(
             return stored
         # listed before our own work begins
         work = list(_other_work(placement)) if is_timed else []
-        launcher = ProcessLauncher(workload, placement, settings.options.launch, compiled(request))
+        launcher = ProcessLauncher(
+            workload, placement, settings.options.launch, compiled(request)
+        )
         with launcher, shown:
             for text in work:
                 shown.show(text)
@@ -274,7 +290,11 @@ def run(
 def _wait_for(lock: DeviceLock, device: str, emit: Emit) -> None:
     began = time.monotonic()
     holder = lock.holder()
-    emit(Activity(f"waiting for the {device}: another autofit is measuring on it ({holder})"))
+    emit(
+        Activity(
+            f"waiting for the {device}: another autofit is measuring on it ({holder})"
+        )
+    )
     while not lock.acquire():
         time.sleep(_LOCK_POLL_SECONDS)
     waited = format_seconds(time.monotonic() - began)

@@ -133,17 +133,25 @@ def sweep_cells(
     ]
     cells = [Cell(dict(request.values)) for request in requests]
     result = SweepResult(
-        title=title, cells=tuple(cells), machine=detect(), seconds=0.0, started_at=time.time()
+        title=title,
+        cells=tuple(cells),
+        machine=detect(),
+        seconds=0.0,
+        started_at=time.time(),
     )
     if is_here:
         ending = _tune_here(requests, labels, shown)
     else:
-        ending = tune_on_ray(requests, partial(_tune, False, ""), executor, ship, shown.show)
+        ending = tune_on_ray(
+            requests, partial(_tune, False, ""), executor, ship, shown.show
+        )
     with contextlib.closing(ending):
         for index, cell in ending:
             shown.show(f"{labels[index]}: {cell_outcome(cell)}")
             cells[index] = cell
-            result = replace(result, cells=tuple(cells), seconds=time.monotonic() - started)
+            result = replace(
+                result, cells=tuple(cells), seconds=time.monotonic() - started
+            )
             if save is not None:
                 save(result)
     return result

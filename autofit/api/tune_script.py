@@ -82,7 +82,9 @@ def describe(
     trained.
     """
 
-    def first_trial(request: TuneRequest, launcher: Launcher, emit: Emit) -> Description:
+    def first_trial(
+        request: TuneRequest, launcher: Launcher, emit: Emit
+    ) -> Description:
         from autofit.tuning.runner import TrialRunner, not_described  # loads SciPy
 
         runner = TrialRunner(request, launcher, emit)

@@ -112,7 +112,9 @@ class EpochWatch:
             if other >= BUSY_SHARE * cores:
                 line += f", other processes used {other:.1f} of {cores} cores"
         tree = (psutil.Process(), *children)
-        held = sum(memory.held for memory in host.of_living(tree, host.ProcessMemory.of))
+        held = sum(
+            memory.held for memory in host.of_living(tree, host.ProcessMemory.of)
+        )
         line += f"; host memory {format_bytes(held)}"
         peak = self._answer.host_peak_bytes
         if peak:
@@ -125,7 +127,10 @@ class EpochWatch:
         """Return the samples of the epoch from when it is timed; the last batch may be short."""
         size = self._answer.config.batch_size or 1
         count = self._record.description.sample_count or 0
-        steps: int = self.params.get("steps") or self._last_batch + self.model.steps_per_execution
+        steps: int = (
+            self.params.get("steps")
+            or self._last_batch + self.model.steps_per_execution
+        )
         samples = size * steps
         if samples - size < count <= samples:
             samples = count

@@ -17,7 +17,9 @@ from autofit.records import DEFAULT_BACKEND, install_command, tensorflow_remedy
 
 BackendName = Literal["tensorflow", "jax", "torch"]  # as Keras calls them
 # by their names
-BACKENDS: dict[str, type[Backend]] = {backend.name: backend for backend in (TensorFlow, Jax, Torch)}
+BACKENDS: dict[str, type[Backend]] = {
+    backend.name: backend for backend in (TensorFlow, Jax, Torch)
+}
 NAMES = tuple(BACKENDS)
 
 
@@ -47,7 +49,11 @@ def named(name: str | None) -> Backend:
         )
     if importlib.util.find_spec(name) is None:
         # the others are extras
-        remedy = tensorflow_remedy() if name == DEFAULT_BACKEND else f"run {install_command(name)}"
+        remedy = (
+            tensorflow_remedy()
+            if name == DEFAULT_BACKEND
+            else f"run {install_command(name)}"
+        )
         others = " or ".join(
             other for other in NAMES if importlib.util.find_spec(other) is not None
         )
@@ -55,5 +61,7 @@ def named(name: str | None) -> Backend:
             remedy += f", or set {selector} to {others}"
         elif name == DEFAULT_BACKEND:
             remedy += f", or run {install_command('jax')} and set {selector} to jax"
-        raise UsageError(f"the backend {name}{where} is not installed; {remedy}", key=key)
+        raise UsageError(
+            f"the backend {name}{where} is not installed; {remedy}", key=key
+        )
     return BACKENDS[name]()

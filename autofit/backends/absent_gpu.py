@@ -51,7 +51,10 @@ def find(names: Iterable[str]) -> tuple[Device, ...]:
             row["memory"],
             compute_capability=(row["major"], row["minor"]),
         )
-        known |= {_key(written): gpu for written in (name, row["driver"], *row.get("aliases", ()))}
+        known |= {
+            _key(written): gpu
+            for written in (name, row["driver"], *row.get("aliases", ()))
+        }
     found: list[Device] = []
     for name in names:
         key = _key(name)
@@ -89,7 +92,9 @@ def _key(name: str) -> str:  # names may be those of nvidia-smi
 
 def require_compiler() -> None:
     """Raise UsageError if programs cannot be compiled for a GPU here; loads nothing."""
-    if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, _PLUGINS)):
+    if importlib.util.find_spec("jax") is None or not any(
+        map(importlib.util.find_spec, _PLUGINS)
+    ):
         raise UsageError(
             f"XLA's compiler for GPUs is missing: {install_command('absent-gpus')} (Linux or WSL2; "
             "without any GPU, "
@@ -107,7 +112,9 @@ def target_of(gpu: Device) -> Any:
     jax.config.update("jax_platforms", "cpu")
     row = _table()["models"][gpu.name]
     units = {"bandwidth": row["bandwidth"] * 10**9, "l2": row["l2"] * 2**20}
-    spec = Template(_table()["target"]).substitute(row, **units)  # a GpuTargetConfigProto as text
+    spec = Template(_table()["target"]).substitute(
+        row, **units
+    )  # a GpuTargetConfigProto as text
     return topologies.get_topology_desc(
         platform="cuda", target_config=spec, topology="1x1x1"
     ).devices[0]
@@ -128,7 +135,9 @@ def compiled_bytes(memory: Any) -> tuple[int, int]:
     replace no argument.
     """
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    return int(memory.argument_size_in_bytes), int(max(0, memory.temp_size_in_bytes + results))
+    return int(memory.argument_size_in_bytes), int(
+        max(0, memory.temp_size_in_bytes + results)
+    )
 
 
 def counted(footprint: Footprint) -> Footprint:
@@ -136,7 +145,8 @@ def counted(footprint: Footprint) -> Footprint:
     compile it.
     """
     parts = {
-        part: round(_COUNTED_FACTOR * size) for part, size in footprint.device_bytes_by_part.items()
+        part: round(_COUNTED_FACTOR * size)
+        for part, size in footprint.device_bytes_by_part.items()
     }
     return Footprint(footprint.batch_size, parts, *_COUNTED)
 
@@ -157,13 +167,17 @@ def memory_of_stablehlo(text: str, gpu: Device) -> Any:
             num_replicas=1, num_partitions=1, env_options_overrides=flags
         )
         return target.client.compile(
-            module, executable_devices=_jax.DeviceList((target,)), compile_options=options
+            module,
+            executable_devices=_jax.DeviceList((target,)),
+            compile_options=options,
         )
 
     with mlir.make_ir_context():
         # the compiler does not know TensorFlow's copy; reshaping to the same shape takes no memory
         # either
         module = ir.Module.parse(
-            re.sub(r"mhlo\.copy (.+?) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text)
+            re.sub(
+                r"mhlo\.copy (.+?) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text
+            )
         )
         return compiled(compile_with).get_compiled_memory_stats()

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 
 # logged by NCCL if the buffers for exchanging gradients do not fit
 _NCCL = r"Cuda failure (?:\d+ )?'out of memory'"
-_NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
+_NOT_INFO = (
+    r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
+)
 # the text of an error that reports a failed allocation on a device
 FAILED_ALLOCATION = re.compile(
     r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"
@@ -26,7 +28,9 @@ FAILED_ALLOCATION = re.compile(
 )
 
 # errors of TensorFlow or JAX about host memory; TensorFlow quotes Python's error
-HOST = re.compile(r"(?<!OutOf)MemoryError\b|pinned host (?:memory|staging)|std::bad_alloc")
+HOST = re.compile(
+    r"(?<!OutOf)MemoryError\b|pinned host (?:memory|staging)|std::bad_alloc"
+)
 
 # errors about memory on the GPU's chip: a kernel needs too much of it, whatever the batch size
 _ON_CHIP = (
@@ -85,7 +89,11 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         if id(link) not in seen:
             seen.add(id(link))
             yield link
-            waiting += [cause for cause in (link.__cause__, link.__context__) if cause is not None]
+            waiting += [
+                cause
+                for cause in (link.__cause__, link.__context__)
+                if cause is not None
+            ]
 
 
 def message_of(error: BaseException) -> str:
@@ -98,4 +106,6 @@ def is_of_tensorflow(error: BaseException) -> bool:
     TensorFlow.
     """
     kind = type(error)
-    return kind.__name__ == "ResourceExhaustedError" and kind.__module__.startswith("tensorflow.")
+    return kind.__name__ == "ResourceExhaustedError" and kind.__module__.startswith(
+        "tensorflow."
+    )

@@ -56,7 +56,9 @@ _DEFAULTS = {
 class TrainStep:
     """A train step whose memory is to be estimated."""
 
-    model: Any  # compiled; the estimator may train it, because it is discarded afterwards
+    model: (
+        Any  # compiled; the estimator may train it, because it is discarded afterwards
+    )
     batch: Any  # arrays in the structure that Keras passes to `train_step`
     device: Device | None  # the accelerator, None for the CPU
     # of which batch sizes are multiples; None allows only the batch's own size
@@ -85,8 +87,12 @@ class ProgramSetting(NamedTuple):
 class StepEstimator(Protocol):
     """Estimates the device memory of a train step."""
 
-    optimizer_bytes: int  # of the variables that the step uses in addition to the model's own
-    uses_model_optimizer: bool  # whether the step uses the optimizer that was passed to `compile`
+    optimizer_bytes: (
+        int  # of the variables that the step uses in addition to the model's own
+    )
+    uses_model_optimizer: (
+        bool  # whether the step uses the optimizer that was passed to `compile`
+    )
 
     def estimates(
         self,
@@ -119,7 +125,9 @@ class Backend(ABC):
 
     name: ClassVar[str]  # in Keras; also that of its module and of its distribution
     title: ClassVar[str]  # as its users write it
-    gpu_extra: ClassVar[str]  # the extra of autofit that installs it with CUDA's libraries
+    gpu_extra: ClassVar[
+        str
+    ]  # the extra of autofit that installs it with CUDA's libraries
     import_line: ClassVar[str]  # the usual one in programs
     # what a program may have set in it that decides speed and memory
     program_settings: tuple[ProgramSetting, ...] = ()
@@ -201,11 +209,14 @@ class Backend(ABC):
         variables = {
             "KERAS_BACKEND": self.name,
             # by UUID, which does not depend on CUDA's order
-            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus) or "-1",
+            "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in placement.gpus)
+            or "-1",
             "TF_CPP_MIN_LOG_LEVEL": "0",  # logs report OOMs
         }
         if len(placement.gpus) > 1:
-            variables["NCCL_DEBUG"] = os.environ.get("NCCL_DEBUG", "WARN")  # logs NCCL's failures
+            variables["NCCL_DEBUG"] = os.environ.get(
+                "NCCL_DEBUG", "WARN"
+            )  # logs NCCL's failures
         return variables
 
     def preload(self) -> None:
@@ -244,11 +255,15 @@ class Backend(ABC):
         """Return a context manager: models built in it train on all of these devices, by the class
         `distribution`.
         """
-        raise NotImplementedError(f"{self.name} has no class that trains on several devices")
+        raise NotImplementedError(
+            f"{self.name} has no class that trains on several devices"
+        )
 
     def distributed_lines(self, assignment: str) -> list[str]:
         """Return lines of a program in which an assignment builds a model for several devices."""
-        raise NotImplementedError(f"{self.name} has no class that trains on several devices")
+        raise NotImplementedError(
+            f"{self.name} has no class that trains on several devices"
+        )
 
     def distribution_of(self, model: Any) -> tuple[str, int] | None:
         """Return the name of the class that distributes a model, and the number of devices.
@@ -278,7 +293,11 @@ class Backend(ABC):
                     "Unset this variable"
                 )
         pool_bytes = self.pool_bytes(gpu)
-        if limit_bytes is not None and pool_bytes is not None and limit_bytes > pool_bytes:
+        if (
+            limit_bytes is not None
+            and pool_bytes is not None
+            and limit_bytes > pool_bytes
+        ):
             code = self.limit_code.format(
                 mib=limit_bytes // 2**20, share=limit_bytes / gpu.total_bytes
             )
@@ -420,7 +439,8 @@ class Backend(ABC):
         them.
         """
         return {
-            name: str(import_module(name).__version__) for name in (self.name, "keras", "numpy")
+            name: str(import_module(name).__version__)
+            for name in (self.name, "keras", "numpy")
         }
 
 
@@ -430,7 +450,9 @@ def optimizers_of(model: Any) -> list[Any]:
     """
     listed = [getattr(model, "optimizer", None), *vars(model).values()]
     return list(
-        {id(value): value for value in listed if hasattr(value, "apply_gradients")}.values()
+        {
+            id(value): value for value in listed if hasattr(value, "apply_gradients")
+        }.values()
     )
 
 
@@ -448,7 +470,9 @@ def bytes_of_variables(variables: Iterable[Any]) -> int:
 def bytes_of_optimizers(model: Any) -> int:
     """Return the total size of the variables of a model's optimizers, in bytes."""
     return bytes_of_variables(
-        variable for optimizer in optimizers_of(model) for variable in optimizer.variables
+        variable
+        for optimizer in optimizers_of(model)
+        for variable in optimizer.variables
     )
 
 
@@ -478,7 +502,9 @@ def keras_settings() -> dict[str, Any]:
     """
     # the same choice as Keras's
     home = Path.home() if os.access(Path.home(), os.W_OK) else Path("/tmp")
-    file = Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
+    file = (
+        Path(os.environ.get("KERAS_HOME", home / ".keras")).expanduser() / "keras.json"
+    )
     with contextlib.suppress(OSError, ValueError, TypeError):
         return {**_DEFAULTS, **json.loads(file.read_text())}
     return {**_DEFAULTS}

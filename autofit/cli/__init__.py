@@ -13,7 +13,9 @@ from autofit.cli.doctor import doctor
 from autofit.cli.verify import verify
 from autofit.records import __version__
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
 # as in --help
 for command in (
     tune,

@@ -43,7 +43,9 @@ def check(
     """
     console = Terminal()
     with common.reporting_errors():
-        asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
+        asked = common.script_of(
+            file, arguments, module, places, fit=fit, writes=writes
+        )
         if asked is not None:
             console.print(two_columns(_first_run(asked).items()))
             return
@@ -58,7 +60,9 @@ def check(
                 title = f"cell {number} of {len(cells)}: {cell_label(values)}"
                 console.print(title, style="bold", markup=False)
             console.print(two_columns(findings.items()))
-        console.print(f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True)
+        console.print(
+            f"\n{file} is valid; nothing was run", markup=False, soft_wrap=True
+        )
 
 
 def _first_run(arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -89,7 +93,10 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
     resolve = functools.partial(_resolve, backend, request.placement)
     for key, knobs in bind_all(workload, resolve).items():
         names = ", ".join(knobs)
-        names = names or "no knobs (only arrays can be tuned without them, by their batch size)"
+        names = (
+            names
+            or "no knobs (only arrays can be tuned without them, by their batch size)"
+        )
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
         # the other knobs of a space are attributes of the model, which any data can be tuned with
         asked = DATA_KNOBS if key == "data" and knobs else ()
@@ -119,7 +126,9 @@ def _resolve(backend: Backend, placement: Placement, key: str, part: Any) -> Any
 
     # without the folders of caches, which torch creates when it is imported
     environment = backend.environment(placement, Path(os.devnull)).items()
-    switches = {name: value for name, value in environment if name not in backend.no_switches}
+    switches = {
+        name: value for name, value in environment if name not in backend.no_switches
+    }
     switches |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -41,7 +41,10 @@ _SWEEP = Path("sweep.json")
 
 
 SameBatch = Annotated[
-    bool, typer.Option("--same-batch", help="The answer at your own batch size, not the fastest.")
+    bool,
+    typer.Option(
+        "--same-batch", help="The answer at your own batch size, not the fastest."
+    ),
 ]
 
 
@@ -52,7 +55,9 @@ def tune(
     places: common.Places = None,
     fit: common.Fit = 0,
     writes: common.Writes = False,
-    output: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the result to this JSON file.")
+    ] = None,
     batch_size: common.BatchSize = None,
     storage: common.Storage = None,
     fresh: common.Fresh = False,
@@ -75,10 +80,16 @@ def tune(
             require_writable(output)
         try:
             given = overrides(
-                batch_size=batch_size, storage=storage, launch=launch, fresh=fresh, wait=wait
+                batch_size=batch_size,
+                storage=storage,
+                launch=launch,
+                fresh=fresh,
+                wait=wait,
             )
             shown = Progress(console, quiet=quiet)
-            asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
+            asked = common.script_of(
+                file, arguments, module, places, fit=fit, writes=writes
+            )
             if asked is not None:
                 result = autofit.tune_script(**asked, **given, progress=shown)
             else:
@@ -94,9 +105,13 @@ def tune(
         if output is not None:
             result.save(output)
             written = [str(output), *_patches(result, output)]
-            console.print(f"\nwritten to {', '.join(written)}", markup=False, soft_wrap=True)
+            console.print(
+                f"\nwritten to {', '.join(written)}", markup=False, soft_wrap=True
+            )
             if len(written) > 1:
-                console.print(f"to apply a patch: patch -p0 < {written[-1]}", markup=False)
+                console.print(
+                    f"to apply a patch: patch -p0 < {written[-1]}", markup=False
+                )
 
 
 def _save_failed(tune: FailedTune, output: Path) -> None:
@@ -111,8 +126,15 @@ def _save_failed(tune: FailedTune, output: Path) -> None:
 
 def _patches(result: Result, output: Path) -> Iterator[str]:
     """Write the diffs of a script's answers beside the result; yield their files."""
-    for name, answer in (("same_batch", result.same_batch), ("fastest", result.fastest)):
-        if result.call_source.script and answer is not None and answer.code.startswith("---"):
+    for name, answer in (
+        ("same_batch", result.same_batch),
+        ("fastest", result.fastest),
+    ):
+        if (
+            result.call_source.script
+            and answer is not None
+            and answer.code.startswith("---")
+        ):
             path = output.with_suffix(f".{name}.patch")
             result_files.write(answer.code, path)
             yield str(path)
@@ -120,10 +142,16 @@ def _patches(result: Result, output: Path) -> Iterator[str]:
 
 def sweep(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML file with a matrix of the values to vary.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="YAML file with a matrix of the values to vary."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option(help="Write all results to this JSON file and a CSV file next to it.")
+        Path,
+        typer.Option(
+            help="Write all results to this JSON file and a CSV file next to it."
+        ),
     ] = _SWEEP,
     only: Annotated[
         str | None,
@@ -182,7 +210,9 @@ def sweep(
         )
         console.print()
         console.print(sweep_table(swept))
-        console.print(f"\nwritten to {output} and {table}", markup=False, soft_wrap=True)
+        console.print(
+            f"\nwritten to {output} and {table}", markup=False, soft_wrap=True
+        )
         if not any(cell.outcome == "ok" for cell in swept.cells):
             raise typer.Exit(1)
 
@@ -197,7 +227,8 @@ def estimate(
     batch_size: Annotated[
         str | None,
         typer.Option(
-            help=f"Batch sizes, separated by commas.  [default: {_SIZES}]", metavar="N,N,…"
+            help=f"Batch sizes, separated by commas.  [default: {_SIZES}]",
+            metavar="N,N,…",
         ),
     ] = None,
     gpu: Annotated[
@@ -220,7 +251,11 @@ def estimate(
     """
     with reporting_errors():
         try:
-            sizes = None if batch_size is None else [int(part) for part in batch_size.split(",")]
+            sizes = (
+                None
+                if batch_size is None
+                else [int(part) for part in batch_size.split(",")]
+            )
         except ValueError:
             raise UsageError(
                 f"{batch_size!r} is not allowed; separate whole numbers by commas: 32,64,128",
@@ -231,7 +266,9 @@ def estimate(
             "gpu": gpu or (),
             "progress": Progress(Terminal(stderr=True), quiet=as_json),
         }
-        asked = common.script_of(file, arguments, module, places, fit=fit, writes=writes)
+        asked = common.script_of(
+            file, arguments, module, places, fit=fit, writes=writes
+        )
         if asked is not None:
             result = autofit.estimate(**asked, **given)
         else:
@@ -239,7 +276,9 @@ def estimate(
             with load.placing_errors(file, () if sizes is None else ("batch_size",)):
                 result = autofit.estimate(**load.load(file) | given)
         if as_json:
-            typer.echo(TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr))
+            typer.echo(
+                TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr)
+            )
         else:
             Terminal().print(estimate_table(result))
 
@@ -262,7 +301,9 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="HTML file to write; by default RESULT with the suffix .html."
+            "--output",
+            "-o",
+            help="HTML file to write; by default RESULT with the suffix .html.",
         ),
     ] = None,
 ) -> None:
@@ -279,13 +320,16 @@ def report(
 def kwargs(
     result: common.Result,
     output_format: Annotated[
-        Literal["python", "json", "yaml", "patch"], typer.Option("--format", help="Output format.")
+        Literal["python", "json", "yaml", "patch"],
+        typer.Option("--format", help="Output format."),
     ] = "python",
     same_batch: SameBatch = False,
 ) -> None:
     """Print the arguments of a result: data_kwargs for your data factory and fit_kwargs for fit."""
     with reporting_errors():
-        answer = result_files.answer_of(result_files.load_tune(result), same_batch=same_batch)
+        answer = result_files.answer_of(
+            result_files.load_tune(result), same_batch=same_batch
+        )
         values = snippet.kwargs_of(answer)
         # each only if asked for: YAML takes seconds for long texts
         if output_format == "patch":

@@ -20,7 +20,9 @@ _TEXTS = load.texts()
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="YAML file that names the model, the data and the limits."),
+    typer.Argument(
+        metavar="FILE", help="YAML file that names the model, the data and the limits."
+    ),
 ]
 ScriptOrFile = Annotated[
     Path | None,
@@ -28,10 +30,13 @@ ScriptOrFile = Annotated[
 ]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script.", show_default=False),
+    typer.Argument(
+        metavar="[-- ARGUMENTS]", help="Arguments of the script.", show_default=False
+    ),
 ]
 Module = Annotated[
-    str | None, typer.Option("-m", metavar="MODULE", help="Tune a module, as python -m runs it.")
+    str | None,
+    typer.Option("-m", metavar="MODULE", help="Tune a module, as python -m runs it."),
 ]
 Places = Annotated[
     list[str] | None,
@@ -42,10 +47,12 @@ Places = Annotated[
     ),
 ]
 Fit = Annotated[
-    int, typer.Option(metavar="N", help="Tune the N-th call of fit.", show_default=False)
+    int,
+    typer.Option(metavar="N", help="Tune the N-th call of fit.", show_default=False),
 ]
 Writes = Annotated[
-    bool, typer.Option("--writes", help="Let the script write files before it calls fit.")
+    bool,
+    typer.Option("--writes", help="Let the script write files before it calls fit."),
 ]
 Result = Annotated[
     Path,
@@ -53,14 +60,19 @@ Result = Annotated[
         metavar="RESULT", help="File written by autofit tune --output or autofit sweep."
     ),
 ]
-BatchSize = Annotated[str | None, typer.Option(metavar="SIZE", help=_TEXTS.get("batch_size"))]
+BatchSize = Annotated[
+    str | None, typer.Option(metavar="SIZE", help=_TEXTS.get("batch_size"))
+]
 Storage = Annotated[str | None, typer.Option(metavar="URL", help=_TEXTS.get("storage"))]
 Launch = Annotated[str | None, typer.Option(metavar="HOW", help=_TEXTS.get("launch"))]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Delete the stored trials of the same request first.")
+    bool,
+    typer.Option("--fresh", help="Delete the stored trials of the same request first."),
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help=_TEXTS.get("wait"))]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, without progress.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Print only the result, without progress.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -77,7 +89,9 @@ def overrides(
     They override the file.
     """
     size = int(batch_size) if batch_size and batch_size.isdecimal() else batch_size
-    options = _given({"launch": launch, "fresh": fresh or None, "wait": None if wait else False})
+    options = _given(
+        {"launch": launch, "fresh": fresh or None, "wait": None if wait else False}
+    )
     return _given({"batch_size": size, "storage": storage, "options": options or None})
 
 
@@ -108,9 +122,17 @@ def script_of(
         return None
     pairs = [part.partition("=") for part in places or ()]
     if wrong := [knob for knob, _, place in pairs if not place]:
-        raise UsageError(f"{wrong[0]!r} names no place; write batch_size=FILE:LINE", key="--set")
+        raise UsageError(
+            f"{wrong[0]!r} names no place; write batch_size=FILE:LINE", key="--set"
+        )
     named = {knob: place for knob, _, place in pairs}
-    return {"script": script, "arguments": given, "places": named, "fit": fit, "writes": writes}
+    return {
+        "script": script,
+        "arguments": given,
+        "places": named,
+        "fit": fit,
+        "writes": writes,
+    }
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,5 +177,6 @@ def require_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror}); give another path", key="--output"
+            f"{path} cannot be written ({error.strerror}); give another path",
+            key="--output",
         ) from None

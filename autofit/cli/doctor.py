@@ -44,7 +44,18 @@ _LEAST_SHARED_BYTES = 2**20
 # enough for hundreds of studies
 _LEAST_STORAGE_BYTES = 100 * 2**20
 _IN_RAM = ("tmpfs", "ramfs")
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "beegfs", "gpfs", "fuse.sshfs")
+_NETWORK = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "fuse.sshfs",
+)
 # CUDA may have to compile kernels first
 _DEADLINE_SECONDS = 60.0
 # of a GPU: ample for one layer
@@ -54,11 +65,10 @@ _PLAIN = (
     "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own "
     "interpreter."
 )
-_COMPILING = (
-    "CUDA may be compiling the backend's code for this GPU, once: run autofit doctor again."
-)
+_COMPILING = "CUDA may be compiling the backend's code for this GPU, once: run autofit doctor again."
 _IMPORT = (
-    'Make python -c "import keras" work, in a new environment if necessary, or try --launch plain.'
+    'Make python -c "import keras" work, in a new environment if necessary, or try '
+    "--launch plain."
 )
 _MEMORY = "End the processes that hold the memory."
 _STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
@@ -81,7 +91,9 @@ class Finding:
 ok, warning, problem = (partial(Finding, status) for status in _STYLES)
 
 
-def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tuple[Finding, ...]:
+def print_findings(
+    events: Iterable[Finding | Activity], *, as_json: bool
+) -> tuple[Finding, ...]:
     """Print findings as they arrive, or as JSON, and return them.
 
     Raise typer.Exit with code 1 if one is a problem.
@@ -96,7 +108,10 @@ def print_findings(events: Iterable[Finding | Activity], *, as_json: bool) -> tu
             findings.append(event)
             if not as_json:
                 remedy = [] if event.remedy is None else [("", f"→ {event.remedy}")]
-                rows = [(f"{event.status:<7}  {event.subject:<15}", event.detail), *remedy]
+                rows = [
+                    (f"{event.status:<7}  {event.subject:<15}", event.detail),
+                    *remedy,
+                ]
                 console.print(two_columns(rows), style=_STYLES[event.status])
     counts = Counter(finding.status for finding in findings)
     problems = counts["problem"]
@@ -145,10 +160,14 @@ def diagnose() -> Iterator[Finding | Activity]:
         yield from _on_gpus(machine)
     except UsageError as error:
         yield problem(
-            "gpu", str(error), "Make nvidia-smi show the GPU and its memory, or set device: cpu."
+            "gpu",
+            str(error),
+            "Make nvidia-smi show the GPU and its memory, or set device: cpu.",
         )
     remedy = "End other processes, or raise the limit of the container (docker run --memory)."
-    yield _memory("host memory", machine.available_bytes, machine.memory_bytes, "", remedy)
+    yield _memory(
+        "host memory", machine.available_bytes, machine.memory_bytes, "", remedy
+    )
     if sys.platform == "linux":
         yield _shared_memory(*host.shared_memory())
     yield _cores(host.visible_cores(), host.cpu_quota())
@@ -160,7 +179,9 @@ def diagnose() -> Iterator[Finding | Activity]:
         "Run export TMPDIR=FOLDER with a folder on a larger disk, such as /var/tmp: arrays for "
         "trials lie there."
     )
-    yield _folder("temporary files", host.temporary_folder(), _LEAST_BYTES, _IN_RAM, larger_disk)
+    yield _folder(
+        "temporary files", host.temporary_folder(), _LEAST_BYTES, _IN_RAM, larger_disk
+    )
     # imported late, because it loads Optuna
     from autofit.storage import connection
 
@@ -185,7 +206,9 @@ def _software() -> Finding:
     parts += [f"{name} {version}" for name in _SHOWN if (version := version_of(name))]
     listed = ", ".join(parts)
     if version := version_of("autofit"):
-        remedy = f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
+        remedy = (
+            f"Run pip uninstall -y autofit {DISTRIBUTION}, then {install_command()}."
+        )
         another = f"autofit {version}, another project, overwrites files of this one"
         return warning("software", f"{listed}; {another}", remedy)
     return ok("software", listed)
@@ -208,7 +231,9 @@ def _on_gpus(machine: Machine) -> Iterator[Finding]:
 
 # limits are shares of free memory, so little of it is a warning, and too little for any tune a
 # problem
-def _memory(subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str) -> Finding:
+def _memory(
+    subject: str, free_bytes: int, total_bytes: int, note: str, remedy: str
+) -> Finding:
     detail = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} free{note}"
     if free_bytes >= total_bytes / 2 and free_bytes >= _LEAST_BYTES:
         return ok(subject, detail)
@@ -227,7 +252,9 @@ def _shared_memory(size_bytes: int, free_bytes: int) -> Finding:
         "Start the container with docker run --shm-size=2g, or run mount -o remount,size=2g "
         "/dev/shm."
     )
-    return problem("/dev/shm", f"{detail}: worker processes crash when they share memory", remedy)
+    return problem(
+        "/dev/shm", f"{detail}: worker processes crash when they share memory", remedy
+    )
 
 
 def _cores(visible: int, quota: float | None) -> Finding:
@@ -235,7 +262,9 @@ def _cores(visible: int, quota: float | None) -> Finding:
         return ok("cores", f"{visible}")
     stops = f"the kernel stops all when the quota of {quota:.3g} is used up"
     remedy = "Use docker run --cpuset-cpus instead of --cpus."
-    return warning("cores", f"{visible}, with a thread of the backend on each; {stops}", remedy)
+    return warning(
+        "cores", f"{visible}, with a thread of the backend on each; {stops}", remedy
+    )
 
 
 # a folder or, if it does not exist yet, its nearest parent
@@ -290,7 +319,9 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
     if isinstance(measured, Measurement) and measured.outcome is not Outcome.OK:
         outcome = measured.outcome
         detail = f"{trained} ended as {outcome.value}: {measured.evidence.reason}"
-        return problem("trial", detail, _remedy(outcome, backend, is_on_gpu=gpu is not None))
+        return problem(
+            "trial", detail, _remedy(outcome, backend, is_on_gpu=gpu is not None)
+        )
     started = format_seconds(ready - began)
     took = format_seconds(time.monotonic() - ready)
     return ok("trial", f"server ready in {started}; trained {trained} in {took}")
@@ -306,6 +337,6 @@ def _remedy(outcome: Outcome, backend: Backend, *, is_on_gpu: bool) -> str:
     if not is_on_gpu:
         return _IMPORT
     return (
-        f"Run {install_command(backend.gpu_extra)} in a new environment: CUDA's libraries and {backend.name} "
-        "must match."
+        f"Run {install_command(backend.gpu_extra)} in a new environment: CUDA's libraries "
+        f"and {backend.name} must match."
     )

@@ -32,7 +32,10 @@ def known(
 ) -> Workload:
     """Return the workload with these arguments of `known_data` and `known_model`."""
     return Workload(
-        known_model, known_data, data_kwargs=dict(data or {}), model_kwargs=dict(model or {})
+        known_model,
+        known_data,
+        data_kwargs=dict(data or {}),
+        model_kwargs=dict(model or {}),
     )
 
 
@@ -53,7 +56,9 @@ def known_model(weight_bytes: int = 0, filters: int = 0) -> Any:
     if weight_bytes:
         # JAX takes no more than 2**31 of them
         rows = max(1, weight_bytes // (4 * _COLUMNS))
-        weights = layers.Embedding(rows, _COLUMNS, embeddings_initializer="zeros", trainable=False)
+        weights = layers.Embedding(
+            rows, _COLUMNS, embeddings_initializer="zeros", trainable=False
+        )
         hidden = layers.Flatten()(weights(inputs))
     output = layers.Dense(1, use_bias=False, kernel_initializer="zeros")(hidden)
     model = keras.Model(inputs, output)
@@ -90,11 +95,15 @@ def known_data(
             if fault == "leak" and batch_size != BATCH:
                 time.sleep(_RISE_SECONDS)
                 kept.append(np.ones(_GROWTH_BYTES, "uint8"))
-            elif fault == "hang" and batch_size != BATCH and next(calls) == _HANGING_CALL:
+            elif (
+                fault == "hang" and batch_size != BATCH and next(calls) == _HANGING_CALL
+            ):
                 time.sleep(3600)
             x = np.full((batch_size, _WIDTH), held[:1].sum(), "float32")
             return x, np.ones((batch_size, 1), "float32")
 
     return Known(
-        workers=workers, max_queue_size=max_queue_size, use_multiprocessing=use_multiprocessing
+        workers=workers,
+        max_queue_size=max_queue_size,
+        use_multiprocessing=use_multiprocessing,
     )

@@ -76,7 +76,9 @@ class Bench:
         fields = {"limits": self.limits, "deadline_seconds": _DEADLINE_SECONDS, **spec}
         asked = TrialSpec(Role.MEASURE, config, **{"measure_seconds": 1.5, **fields})
         measured = self.launcher.run(asked)
-        assert isinstance(measured, Measurement), "only a describing trial returns a description"
+        assert isinstance(measured, Measurement), (
+            "only a describing trial returns a description"
+        )
         if measured.outcome is not expected:
             raise _WrongError(
                 f"{measured.outcome.value} instead of {expected.value}: {measured.evidence.reason}"
@@ -141,8 +143,12 @@ def _compare(found: float | None, expected: float, most_error: float, what: str)
 
 def _input_rate(bench: Bench) -> str:
     rate = _WORKERS * BATCH / _BATCH_SECONDS
-    trial = bench.run(known({"seconds": _BATCH_SECONDS}), replace(_PLAIN, workers=_WORKERS))
-    alone = _compare(trial.input_samples_per_second, rate, _RATE_ERROR, "without a model")
+    trial = bench.run(
+        known({"seconds": _BATCH_SECONDS}), replace(_PLAIN, workers=_WORKERS)
+    )
+    alone = _compare(
+        trial.input_samples_per_second, rate, _RATE_ERROR, "without a model"
+    )
     what = f"fit on {_WORKERS} threads that sleep {1000 * _BATCH_SECONDS:g} ms for a batch; {alone}"
     return _compare(trial.samples_per_second, rate, _RATE_ERROR, what)
 
@@ -152,7 +158,8 @@ def _host_memory(bench: Bench) -> str:
     has_processes = bench.gpu is None or not backends.current().fork_problem_on_gpu
     config = FitConfig(BATCH, 2, 2, use_multiprocessing=has_processes)
     without, with_array = (
-        bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes or 0
+        bench.run(known({"held_bytes": size, "seconds": 0.002}), config).host_peak_bytes
+        or 0
         for size in (0, _HELD_BYTES)
     )
     what = f"an array of {format_bytes(_HELD_BYTES)}"
@@ -165,12 +172,17 @@ def _device_memory(bench: Bench) -> str:
     backend = backends.current()
     if bench.gpu is None and not backend.limits_cpu:
         return f"not shown: Keras on {backend.name} has no memory of its own on a CPU"
-    device_bytes = 1024 * _MIB if bench.gpu is None else min(4096 * _MIB, bench.gpu.free_bytes // 2)
+    device_bytes = (
+        1024 * _MIB
+        if bench.gpu is None
+        else min(4096 * _MIB, bench.gpu.free_bytes // 2)
+    )
     limits = replace(bench.limits, device_bytes=device_bytes)
     weight_bytes = device_bytes // 4
     too_many_bytes = 4 * device_bytes
     without, with_weights = (
-        bench.run(known(model={"weight_bytes": size}), limits=limits).device_peak_bytes or 0
+        bench.run(known(model={"weight_bytes": size}), limits=limits).device_peak_bytes
+        or 0
         for size in (4, weight_bytes)
     )
     too_large = known(model={"weight_bytes": too_many_bytes})
@@ -204,7 +216,9 @@ def _hang(bench: Bench) -> str:
     bench.run(known({"fault": "hang"}))
     trial = bench.run(None, _FAULTY, Outcome.TIMEOUT, deadline_seconds=_FAULT_SECONDS)
     if not trial.evidence.hung:
-        raise _WrongError(f"ended after {format_seconds(trial.seconds)}, but not as a hang")
+        raise _WrongError(
+            f"ended after {format_seconds(trial.seconds)}, but not as a hang"
+        )
     return f"recognised: data that waits for ever, ended after {format_seconds(trial.seconds)}"
 
 

@@ -27,7 +27,9 @@ class HostError(Exception):
     """A host cannot tune; raised by a task, so that Ray tries it again, if possible elsewhere."""
 
 
-def tune_on_host(tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path | None) -> Cell:
+def tune_on_host(
+    tune: Tune, pickled: bytes, parts: Sequence[Any], folder: Path | None
+) -> Cell:
     """Tune a cell on this host.
 
     `parts` are data and validation in Ray's store, `folder` is a working folder that hosts share.
@@ -62,16 +64,24 @@ def require_files(workload: Workload) -> None:
         workload.script.validate()
     parts = (workload.build_model, workload.data, workload.validation)
     for part in (*parts, *workload.fit_kwargs.values()):
-        if isinstance(part, Reference) and part.path is not None and not part.path.is_file():
+        if (
+            isinstance(part, Reference)
+            and part.path is not None
+            and not part.path.is_file()
+        ):
             remedy = "ship its folder (--ship FOLDER), or keep it in a folder that all hosts share"
-            raise UsageError(f"there is no file {part.path} on {platform.node()}: {remedy}")
+            raise UsageError(
+                f"there is no file {part.path} on {platform.node()}: {remedy}"
+            )
 
 
 def on_own_share(ray: Any, request: CellRequest) -> CellRequest:
     """Bind this process to the cores beside its GPUs; return the request with its share of RAM."""
     context = ray.get_runtime_context()
     node_id = context.get_node_id()
-    node: Mapping[str, Any] = next(node for node in ray.nodes() if node["NodeID"] == node_id)
+    node: Mapping[str, Any] = next(
+        node for node in ray.nodes() if node["NodeID"] == node_id
+    )
     own = context.get_accelerator_ids().get("GPU", [])
     count = int(node["Resources"].get("GPU", 0))
     if not 0 < len(own) < count:
@@ -81,7 +91,9 @@ def on_own_share(ray: Any, request: CellRequest) -> CellRequest:
     if not memory.endswith("%"):
         return request
     share = f"{float(memory[:-1]) * len(own) / count:g}%"
-    return replace(request, settings=request.settings.model_copy(update={"host_memory": share}))
+    return replace(
+        request, settings=request.settings.model_copy(update={"host_memory": share})
+    )
 
 
 def _bind_to_cores(own: Sequence[str], count: int) -> None:

@@ -61,7 +61,9 @@ def tune_on_ray(
         problem = f"Ray is not installed: {install_command('ray')}"
         raise UsageError(problem, key="executor") from None
     if any(request.settings.device.startswith("gpu:") for request in requests):
-        problem = "on a cluster, Ray chooses the GPUs; write device: gpu, or device: 2x gpu"
+        problem = (
+            "on a cluster, Ray chooses the GPUs; write device: gpu, or device: 2x gpu"
+        )
         raise UsageError(problem, key="device")
     waiting: dict[Any, int] = {}
     disconnect = _connect(ray, address, folder)
@@ -99,7 +101,9 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
     try:
         _require_listener(named)
         url = "auto" if address == "ray" else address
-        ray.init(url, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR")
+        ray.init(
+            url, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
+        )
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         problem = f"no Ray cluster answers at {named or address} ({reason})"
@@ -107,7 +111,10 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
         raise UsageError(f"{problem}; {hint}", key="executor") from None
     finally:
         # Ray's own handler for SIGTERM would end this program at once
-        if handler is not None and threading.current_thread() is threading.main_thread():
+        if (
+            handler is not None
+            and threading.current_thread() is threading.main_thread()
+        ):
             signal.signal(signal.SIGTERM, handler)
     return ray.shutdown  # type: ignore[no-any-return]  # Ray has no types
 
@@ -139,7 +146,9 @@ def _check_hosts(
         remedy = f"start Ray on each host with {option}"
         effect = "autofit then runs one cell at a time on each host"
         raise UsageError(f"{problem}: {remedy}. {effect}", key="executor")
-    notify(f"{counted(len(requests), 'cell')} on {counted(len(hosts), 'host')} of a Ray cluster")
+    notify(
+        f"{counted(len(requests), 'cell')} on {counted(len(hosts), 'host')} of a Ray cluster"
+    )
     lacking = set()
     for request, count in zip(requests, gpus, strict=True):
         exact = _exact_labels(request.host_labels)
@@ -154,10 +163,14 @@ def _check_hosts(
 
 def _exact_labels(labels: Mapping[str, str]) -> dict[str, str]:
     # a label may also be a condition, such as !in(a, b), which only Ray can check
-    return {label: value for label, value in labels.items() if not {"!", "("} & set(value)}
+    return {
+        label: value for label, value in labels.items() if not {"!", "("} & set(value)
+    }
 
 
-def _can_tune(host: Mapping[str, Any], gpu_count: int, labels: Mapping[str, str]) -> bool:
+def _can_tune(
+    host: Mapping[str, Any], gpu_count: int, labels: Mapping[str, str]
+) -> bool:
     if host["Resources"].get("GPU", 0) < gpu_count:
         return False
     own: Mapping[str, str] = host["Labels"]
@@ -165,7 +178,11 @@ def _can_tune(host: Mapping[str, Any], gpu_count: int, labels: Mapping[str, str]
 
 
 def _submit(
-    ray: Any, requests: Sequence[CellRequest], gpus: Sequence[int], tune: Tune, ship: Path | None
+    ray: Any,
+    requests: Sequence[CellRequest],
+    gpus: Sequence[int],
+    tune: Tune,
+    ship: Path | None,
 ) -> Iterator[Any]:
     """Submit a task for each cell, and yield it; data of several cells crosses the cluster once."""
     # a new worker process for each cell: a task changes its environment, working folder and cores
@@ -189,13 +206,18 @@ def _submit(
             resources={MEASURING: _GPU_SHARE if count else 1},
             label_selector=dict(request.host_labels),
         )
-        parts = [stored[id(part)] for part in (request.workload.data, request.workload.validation)]
+        parts = [
+            stored[id(part)]
+            for part in (request.workload.data, request.workload.validation)
+        ]
         yield optioned.remote(tune, pickled, parts, shared_folder)
 
 
 def _without_data(request: CellRequest, ship: Path | None) -> CellRequest:
     workload = request.workload
-    fit_kwargs = {name: _shipped(value, ship) for name, value in workload.fit_kwargs.items()}
+    fit_kwargs = {
+        name: _shipped(value, ship) for name, value in workload.fit_kwargs.items()
+    }
     workload = replace(
         workload,
         build_model=_shipped(workload.build_model, ship),
@@ -227,5 +249,7 @@ def _cell_of(ray: Any, task: Any, request: CellRequest) -> Cell:
         is_ours = isinstance(cause, AutofitError | HostError)
         return Cell(request.values, problem=str(cause if is_ours else error))
     # a call source made on the host imports from files on the host
-    record = cell.tune and replace(cell.tune, call_source=call_source_of(request.workload))
+    record = cell.tune and replace(
+        cell.tune, call_source=call_source_of(request.workload)
+    )
     return replace(cell, tune=record, values=request.values)

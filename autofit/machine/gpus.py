@@ -31,7 +31,10 @@ _OTHERS = {
         ("tensorflow-rocm", "jax-rocm60-plugin", "jax-rocm7-plugin", "torch+rocm"),
     ),
     "a TPU": (("dev/accel*", "dev/vfio/[0-9]*"), ("libtpu", "torch-xla")),
-    "an Intel GPU": (("dev/dri/renderD*",), ("intel-extension-for-tensorflow", "torch+xpu")),
+    "an Intel GPU": (
+        ("dev/dri/renderD*",),
+        ("intel-extension-for-tensorflow", "torch+xpu"),
+    ),
     "Apple's GPU": (("System/Library",), ("tensorflow-metal", "jax-metal")),
 }
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -81,9 +84,12 @@ def choose_placement(machine: Machine, device: str) -> Placement:
         first = machine.devices[0]
         if _VISIBLE not in os.environ:
             first = max(
-                machine.devices, key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.total_bytes)
+                machine.devices,
+                key=lambda gpu: (gpu.compute_capability or (0, 0), gpu.total_bytes),
             )
-        alike = [gpu for gpu in machine.devices if gpu.name == first.name and gpu != first]
+        alike = [
+            gpu for gpu in machine.devices if gpu.name == first.name and gpu != first
+        ]
         chosen = [first, *alike][:count]
     if len(chosen) == count and len({gpu.name for gpu in chosen}) == 1:
         return Placement.on(*chosen)
@@ -96,7 +102,8 @@ def choose_placement(machine: Machine, device: str) -> Placement:
     listed = listed or "none that the NVIDIA driver reports"
     rule = f"{count} devices must be different GPUs of one model; " if count > 1 else ""
     raise UsageError(
-        f"{device!r} is not on this machine; {rule}available GPUs: {listed}", key="device"
+        f"{device!r} is not on this machine; {rule}available GPUs: {listed}",
+        key="device",
     )
 
 
@@ -176,7 +183,9 @@ def _holds_memory() -> bool:
     # the host, or name this one with 0 bytes, and it counts a process that has only listed its GPUs
     # as one that uses CUDA.
     for backend in BACKENDS.values():
-        with contextlib.suppress(Exception):  # private names, which another version may lack
+        with contextlib.suppress(
+            Exception
+        ):  # private names, which another version may lack
             if backend.holds_gpu_memory():
                 return True
     return False
@@ -235,19 +244,26 @@ def _without_memory() -> list[str]:
         return [
             str(_reading(pynvml.nvmlDeviceGetName, handle))
             for handle in _handles()
-            if handle is not None and _reading(pynvml.nvmlDeviceGetMemoryInfo, handle) is None
+            if handle is not None
+            and _reading(pynvml.nvmlDeviceGetMemoryInfo, handle) is None
         ]
 
 
 def _read(index: int, handle: Any, driver: str) -> Device | None:
-    memory = None if handle is None else _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = (
+        None if handle is None else _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    )
     if memory is None:
         return None
     held = _processes(handle).items()
-    held_by = tuple(f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in held)
+    held_by = tuple(
+        f"{process_name(pid)} holds {format_bytes(size)}" for pid, size in held
+    )
     # the GPU that a slice belongs to
     whole = _reading(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
-    pair = _reading(pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole)
+    pair = _reading(
+        pynvml.nvmlDeviceGetCudaComputeCapability, handle if whole is None else whole
+    )
     capability = None
     if pair is not None:
         major, minor = pair

@@ -44,7 +44,9 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
     total = memory.total
     available = memory.available
     for group in _cgroups("memory"):
-        limit = _read_int(group / "memory.max") or _read_int(group / "memory.limit_in_bytes")
+        limit = _read_int(group / "memory.max") or _read_int(
+            group / "memory.limit_in_bytes"
+        )
         # version 1 writes "no limit" as a number just below 2**63
         if limit is not None and limit < total:
             in_version_2 = _read_int(group / "memory.current")
@@ -52,7 +54,9 @@ def detect(devices: tuple[Device, ...] = ()) -> Machine:
             lines = _read_lines(group / "memory.stat")
             stat = dict(line.split(" ", 1) for line in lines if " " in line)
             # the file cache, which the kernel frees under memory pressure
-            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
+            cached = int(
+                stat.get("total_inactive_file", stat.get("inactive_file", "0"))
+            )
             total = limit
             available = min(available, max(0, limit - used + cached))
     return Machine(
@@ -126,7 +130,10 @@ def cpu_quota() -> float | None:
     quotas = []
     for group in _cgroups("cpu"):
         # v2 has the first
-        files = [group / name for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        files = [
+            group / name
+            for name in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        ]
         words = " ".join(line for file in files for line in _read_lines(file)).split()
         # "max" and -1 mean no quota
         if len(words) == 2 and all(word.isdigit() for word in words):
@@ -175,7 +182,9 @@ class ProcessMemory:
         try:
             rollup = _kernel_sizes(process.pid, "smaps_rollup")
             # pages of shared memory, and those of files that are not on disk yet
-            dirty_mapped = max(rollup["Pss_Shmem"], rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"])
+            dirty_mapped = max(
+                rollup["Pss_Shmem"], rollup.get("Pss_Dirty", 0) - rollup["Pss_Anon"]
+            )
             return cls(
                 held=rollup["Pss_Anon"] + dirty_mapped,
                 written=max(0, rollup["Private_Dirty"] - dirty_mapped),
@@ -231,7 +240,9 @@ def _cgroups(controller: str) -> list[Path]:
         base = _CGROUP_ROOT / controllers
         group = base / path.lstrip("/")
         folders = (group, *group.parents)
-        groups += [each for each in folders if each.is_relative_to(base) and each.is_dir()]
+        groups += [
+            each for each in folders if each.is_relative_to(base) and each.is_dir()
+        ]
     return groups
 
 
@@ -275,7 +286,9 @@ class CoreSeconds(NamedTuple):
     def read(cls, tree: Sequence[psutil.Process]) -> CoreSeconds:
         """Read the current counts; `tree` lists our processes other than this one."""
         by_core = psutil.cpu_times(percpu=True)
-        usable = [by_core[number] for number in usable_core_numbers() if number < len(by_core)]
+        usable = [
+            by_core[number] for number in usable_core_numbers() if number < len(by_core)
+        ]
         idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in usable)
         # children that have ended count: worker processes may not outlive an epoch
         own = sum(os.times()[:4]) + cpu_seconds(tree)
@@ -287,7 +300,9 @@ class CoreSeconds(NamedTuple):
         return CoreSeconds(*(total + late - early for total, early, late in counts))
 
 
-def other_and_idle_cores(before: CoreSeconds, after: CoreSeconds) -> tuple[float, float] | None:
+def other_and_idle_cores(
+    before: CoreSeconds, after: CoreSeconds
+) -> tuple[float, float] | None:
     """Return how many cores other processes used, and how many were idle, on average.
 
     None if the counts did not grow.

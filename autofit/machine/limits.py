@@ -44,7 +44,9 @@ def resolve_limits(
     return Limits(device_bytes, min(host_bytes, machine.available_bytes))
 
 
-def _device_bytes(device: Device | None, amount: str | int, pool_bytes: int | None) -> int | None:
+def _device_bytes(
+    device: Device | None, amount: str | int, pool_bytes: int | None
+) -> int | None:
     if device is None:
         return None if _is_percentage(amount) else int(_bytes_of(amount, 0))
     free = format_bytes(device.free_bytes)

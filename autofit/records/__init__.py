@@ -15,7 +15,11 @@ FIRST_PYTHON_WITHOUT_TENSORFLOW = (3, 14)
 
 def install_command(extra: str | None = None) -> str:
     """Return the command that installs autofit, with an optional extra."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
+    return (
+        f"pip install '{DISTRIBUTION}[{extra}]'"
+        if extra
+        else f"pip install {DISTRIBUTION}"
+    )
 
 
 def tensorflow_remedy() -> str:

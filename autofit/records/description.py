@@ -56,7 +56,9 @@ class Footprint:
 
     def error_bytes(self, estimated_bytes: float) -> float:
         """Return the error bound, in bytes, of another estimate by the same method."""
-        return max(self.relative_error * estimated_bytes, float(self.absolute_error_bytes))
+        return max(
+            self.relative_error * estimated_bytes, float(self.absolute_error_bytes)
+        )
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,8 @@ class GpuEstimate:
 
     gpu: str
     total_bytes: Count
-    usable_bytes: (
-        Count  # what a program gets of it, outside of which are CUDA's context and libraries
-    )
+    # what a program gets of it, outside of which are CUDA's context and libraries
+    usable_bytes: Count
     footprints: tuple[Footprint, ...]  # by ascending batch size
     # whose estimate, with its error, fits; None if not even the smallest fits
     largest_batch_size: int | None
@@ -124,13 +125,16 @@ class Description:
     # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a
     # tuple
     batch_parts: int = 2
-    shapes: str = (
-        ""  # not empty if batches differ in shape; all sizes are then those of the longest batch
-    )
+    # not empty if batches differ in shape; all sizes are then those of the longest batch
+    shapes: str = ""
     notices: tuple[str, ...] = ()  # messages to the user
-    batch_callbacks: tuple[str, ...] = ()  # names of the user's that run after each batch
+    batch_callbacks: tuple[
+        str, ...
+    ] = ()  # names of the user's that run after each batch
     batch_dependences: tuple[BatchDependence, ...] = ()
-    accumulation_steps: Positive = 1  # batches in an update, if the user's own optimizer says so
+    accumulation_steps: Positive = (
+        1  # batches in an update, if the user's own optimizer says so
+    )
     left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
     processes_hang: bool = False  # whether forked workers cannot make the data
     process_bytes: Count = (
@@ -146,7 +150,9 @@ class Description:
     conversion_bytes: Count = 0  # needed in addition while it copies
     # whether a call of several steps holds all of its batches at once, stacked
     stacks_steps: bool = False
-    takes_turns: bool = False  # whether, without a queue, a batch is made only while no step runs
+    takes_turns: bool = (
+        False  # whether, without a queue, a batch is made only while no step runs
+    )
     steps_ahead: Count = 0  # that wait behind the running one, each with its batch
     versions: Mapping[str, str] = field(default_factory=dict)
     # of a script: where it sets each knob, where else it uses the batch size, the arguments of
@@ -158,7 +164,9 @@ class Description:
 
     @property
     def samples_in_words(self) -> str:  # in an epoch
-        return "about " * (not self.counts_last_batch) + counted(self.sample_count or 0, "sample")
+        return "about " * (not self.counts_last_batch) + counted(
+            self.sample_count or 0, "sample"
+        )
 
     @property
     def backend(self) -> str:

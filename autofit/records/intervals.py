@@ -22,11 +22,15 @@ def pooled_half_width(values: Sequence[float], *others: Sequence[float]) -> floa
     freedom = sum(len(one) - 1 for one in series if one)
     if not freedom:
         return math.inf
-    squares = sum((len(one) - 1) * statistics.variance(one) for one in series if len(one) > 1)
+    squares = sum(
+        (len(one) - 1) * statistics.variance(one) for one in series if len(one) > 1
+    )
     return _student(freedom) * math.sqrt(squares / freedom / len(values))
 
 
-def welch_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+def welch_interval(
+    first: Sequence[float], second: Sequence[float]
+) -> tuple[float, float]:
     """Return the difference of the means of two series, and the half-width of its interval.
 
     Both have the same length. It is Welch's interval (B. L. Welch, The generalization of

@@ -56,7 +56,11 @@ class FitConfig:
 
     def values(self) -> dict[str, Any]:
         """Return the knobs that are not None, with their values."""
-        return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
+        return {
+            knob: getattr(self, knob)
+            for knob in KNOBS
+            if getattr(self, knob) is not None
+        }
 
     @property
     def has_queue(self) -> bool:
@@ -78,14 +82,22 @@ class FitConfig:
             return 0
         if self.prefetch_factor is not None:
             return self.prefetch_factor * (self.workers or 0)
-        return AUTOTUNE_BATCHES if self.max_queue_size == AUTOTUNE else self.max_queue_size or 0
+        return (
+            AUTOTUNE_BATCHES
+            if self.max_queue_size == AUTOTUNE
+            else self.max_queue_size or 0
+        )
 
     @property
     def queue_in_words(self) -> str | None:
         """The number of batches in a full queue, as text; None without a known queue."""
-        if not self.has_queue or (self.max_queue_size is None and self.prefetch_factor is None):
+        if not self.has_queue or (
+            self.max_queue_size is None and self.prefetch_factor is None
+        ):
             return None
-        return value_in_words(AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches)
+        return value_in_words(
+            AUTOTUNE if self.max_queue_size == AUTOTUNE else self.queue_batches
+        )
 
     def worker_count(self, cores: int) -> int:
         """Return the number of threads or processes that make batches.
@@ -139,8 +151,12 @@ class KnobRow:
     # one counts first
     rank: int
     coordinate: Coordinate | None
-    text: Callable[[FitConfig], str] | None  # in a config's text; empty if it has no effect
-    column: Callable[[FitConfig], str | None] | None  # under `label` in the table of trials
+    text: (
+        Callable[[FitConfig], str] | None
+    )  # in a config's text; empty if it has no effect
+    column: (
+        Callable[[FitConfig], str | None] | None
+    )  # under `label` in the table of trials
     # tried by default; those of batch size and workers follow from data and machine
     values: tuple[int, ...] = ()
     # names that a factory's parameter may have: those of Keras, tf.data, torch and grain
@@ -172,7 +188,9 @@ def _workers_text(config: FitConfig) -> str:
         return ""
     if config.workers == AUTOTUNE:
         return "auto threads"
-    return counted(config.workers, "process" if config.use_multiprocessing else "thread")
+    return counted(
+        config.workers, "process" if config.use_multiprocessing else "thread"
+    )
 
 
 def _workers_column(config: FitConfig) -> str | None:
@@ -199,10 +217,14 @@ def _steps_text(config: FitConfig) -> str:
 
 
 def _steps_column(config: FitConfig) -> str | None:
-    return None if config.steps_per_execution is None else str(config.steps_per_execution)
+    return (
+        None if config.steps_per_execution is None else str(config.steps_per_execution)
+    )
 
 
-STEPS_PER_EXECUTION = "steps_per_execution"  # the knob that is an attribute of the compiled model
+STEPS_PER_EXECUTION = (
+    "steps_per_execution"  # the knob that is an attribute of the compiled model
+)
 
 KNOBS: dict[str, KnobRow] = {
     "batch_size": KnobRow(
@@ -212,7 +234,9 @@ KNOBS: dict[str, KnobRow] = {
         lowest=1,
         default=32,
         rank=1,
-        coordinate=Coordinate(lambda config, cores: config.batch_size or 1, weight=1.0, length=2.0),
+        coordinate=Coordinate(
+            lambda config, cores: config.batch_size or 1, weight=1.0, length=2.0
+        ),
         text=_batch_text,
         column=lambda c: None if c.batch_size is None else f"{c.batch_size:,}",
         parameters=("batch_size",),
@@ -258,7 +282,9 @@ KNOBS: dict[str, KnobRow] = {
         default=False,
         rank=3,
         coordinate=Coordinate(
-            lambda config, cores: 1 + (config.has_queue and bool(config.use_multiprocessing)),
+            lambda config, cores: (
+                1 + (config.has_queue and bool(config.use_multiprocessing))
+            ),
             weight=4.0,
             length=0.5,
         ),
@@ -291,7 +317,9 @@ KNOBS: dict[str, KnobRow] = {
         default=None,
         rank=6,
         coordinate=Coordinate(
-            lambda config, cores: config.steps_per_execution or 1, weight=0.3, length=20.0
+            lambda config, cores: config.steps_per_execution or 1,
+            weight=0.3,
+            length=20.0,
         ),
         text=_steps_text,
         column=_steps_column,
@@ -299,7 +327,9 @@ KNOBS: dict[str, KnobRow] = {
     ),
 }
 
-DATA_KNOBS = tuple(knob for knob, row in KNOBS.items() if row.parameters)  # that the data takes
+DATA_KNOBS = tuple(
+    knob for knob, row in KNOBS.items() if row.parameters
+)  # that the data takes
 # of `Model.fit` and `PyDataset.__init__` (Keras 3.15)
 KERAS_DEFAULTS = FitConfig.of({knob: row.default for knob, row in KNOBS.items()})
 # a further value of this knob on a GPU where one program takes all batches of a call (assumed to

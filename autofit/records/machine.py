@@ -17,7 +17,9 @@ class Device:
     uuid: str
     total_bytes: Count
     free_bytes: Count
-    held_by: tuple[str, ...] = ()  # the processes that hold memory of the device, for display
+    held_by: tuple[
+        str, ...
+    ] = ()  # the processes that hold memory of the device, for display
     driver: str = ""  # version of the driver
     compute_capability: tuple[int, int] | None = (
         None  # the generation of a CUDA GPU, such as (8, 9)
@@ -53,7 +55,11 @@ class Placement:
     def name(self) -> str:
         if not self.gpus:
             return "CPU" if self.count == 1 else f"CPU as {self.count} devices"
-        return self.gpus[0].name if self.count == 1 else f"{self.count} x {self.gpus[0].name}"
+        return (
+            self.gpus[0].name
+            if self.count == 1
+            else f"{self.count} x {self.gpus[0].name}"
+        )
 
 
 ON_CPU = Placement()  # the CPU as one device

@@ -30,7 +30,9 @@ class Place:
     span: tuple[int, int, int, int] = (0, 0, 0, 0)
     template: str = "{}"
     name: str = ""  # of the variable, keyword or option
-    option: str = ""  # such as "--batch-size", or "batch_size=" if the value follows at once
+    option: str = (
+        ""  # such as "--batch-size", or "batch_size=" if the value follows at once
+    )
 
     @property
     def is_known(self) -> bool:

@@ -16,14 +16,15 @@ from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Trial
 from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
-RESULT_VERSION = (
-    4  # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
-)
+# of the format of `result.json` and `sweep.json`; autofit refuses files of other versions
+RESULT_VERSION = 4
 
 
 def _with_whole_labels(fit_kwargs: Any) -> Any:
     """Make the keys of `class_weight` integers again: in JSON, all keys are strings."""
-    weights = fit_kwargs.get("class_weight") if isinstance(fit_kwargs, Mapping) else None
+    weights = (
+        fit_kwargs.get("class_weight") if isinstance(fit_kwargs, Mapping) else None
+    )
     if not isinstance(weights, Mapping):
         return fit_kwargs
     if not all(str(label).lstrip("-").isdigit() for label in weights):
@@ -32,7 +33,9 @@ def _with_whole_labels(fit_kwargs: Any) -> Any:
     return {**fit_kwargs, "class_weight": whole}
 
 
-FitKwargs = Annotated[Mapping[str, Any], BeforeValidator(_with_whole_labels)]  # of `Model.fit`
+FitKwargs = Annotated[
+    Mapping[str, Any], BeforeValidator(_with_whole_labels)
+]  # of `Model.fit`
 
 # the part of training that limits the rate
 Bottleneck = Literal["compute", "input", "contention", "unknown"]
@@ -99,7 +102,9 @@ class Answer:
     # empty unless gradients are accumulated
     optimizer_kwargs: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""  # that sets all of them
-    adjustments: tuple[str, ...] = ()  # what else in the program depends on the batch size
+    adjustments: tuple[
+        str, ...
+    ] = ()  # what else in the program depends on the batch size
 
     @property
     def compile_kwargs(self) -> dict[str, int]:
@@ -150,7 +155,9 @@ class TuneLog:
     limits: Limits
     machine: Machine
     device: str
-    description: Description | None  # None if the model could not be built within the limits
+    description: (
+        Description | None
+    )  # None if the model could not be built within the limits
     # stored: those of the search, and later runs that failed, which count against their config
     trials: tuple[Trial, ...]
     runs: tuple[Trial, ...] = ()  # after the search
@@ -202,7 +209,9 @@ class TuneRecord(TuneLog):
     description: Description
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
-    batch_is_default: bool = False  # whether the baseline's batch size is Keras's, not the user's
+    batch_is_default: bool = (
+        False  # whether the baseline's batch size is Keras's, not the user's
+    )
     # of a script: digests of it as it was, and after the edits of each answer
     digests: tuple[str, ...] = ()
 
@@ -269,7 +278,9 @@ class Cell:
     def problem_line(self) -> str:
         """The first and the last line of the problem, without the traceback between them."""
         lines = self.problem.strip().splitlines()
-        return " ".join(dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:])))
+        return " ".join(
+            dict.fromkeys(line.strip() for line in (lines[:1] + lines[-1:]))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

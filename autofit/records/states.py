@@ -75,7 +75,10 @@ class Phase(Text):
         return phase
 
     STARTING_SERVER = "starting_server", "starting the trial server"
-    WAITING_FOR_GPU = "waiting_for_gpu", "waiting for GPU memory that other processes hold"
+    WAITING_FOR_GPU = (
+        "waiting_for_gpu",
+        "waiting for GPU memory that other processes hold",
+    )
     STARTING = "starting", "starting"
     LOADING = "loading", "loading your code"
     OPENING = "opening", "opening the data"
@@ -84,7 +87,11 @@ class Phase(Text):
     BUILDING = "building", "building the model"
     SCANNING = "scanning", "scanning the batches"
     ESTIMATING = "estimating", "estimating memory"
-    FIRST_LONGEST = "first_longest", "running the first step on the longest batch", "first"
+    FIRST_LONGEST = (
+        "first_longest",
+        "running the first step on the longest batch",
+        "first",
+    )
     LONGEST_BATCH = "longest_batch", "running the longest batch", "trains"
     FIRST_STEP = "first_step", "running the first step", "first"
     COMPUTE_ALONE = "compute_alone", "timing the step alone", "trains"

@@ -27,13 +27,13 @@ DEVICE_MEMORY, HOST_MEMORY = "device_memory", "host_memory"
 # of the cores; other processes that use more affect a rate (measured: 0.01 to 0.05 on idle
 # machines)
 BUSY_SHARE = 0.1
-_IDLE_SHARE = (
-    0.25  # share of the cores: if at least this share is idle, no process waits for a core
+# share of the cores: if at least this share is idle, no process waits for a core
+_IDLE_SHARE = 0.25
+# lowest relative standard deviation of a rate, even if its interval is narrower
+_RATE_NOISE_FLOOR = 0.015
+_USUAL_RATE_NOISE = (
+    0.04  # relative standard deviation assumed for a rate without an interval
 )
-_RATE_NOISE_FLOOR = (
-    0.015  # lowest relative standard deviation of a rate, even if its interval is narrower
-)
-_USUAL_RATE_NOISE = 0.04  # relative standard deviation assumed for a rate without an interval
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,14 @@ class Evidence:
     signal: str | None = None
     last_host_bytes: Count | None = None  # the last reading of its host memory
     log_tail: tuple[str, ...] = ()
-    hung: bool = False  # whether a TIMEOUT was ended early because its processes were idle
-    outside_pool: bool = (
-        False  # whether a DEVICE_OOM is of a library that allocates memory outside the limit
+    hung: bool = (
+        False  # whether a TIMEOUT was ended early because its processes were idle
     )
-    server_lost: bool = False  # whether the trial CRASHED because the trial server ended
+    # whether a DEVICE_OOM is of a library that allocates memory outside the limit
+    outside_pool: bool = False
+    server_lost: bool = (
+        False  # whether the trial CRASHED because the trial server ended
+    )
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,9 @@ class Measurement:
     spread: Ratio | None = None
     step_seconds: Seconds | None = None
     steps: Count = 0
-    compute_samples_per_second: Rate | None = None  # of the same step on one cached batch
+    compute_samples_per_second: Rate | None = (
+        None  # of the same step on one cached batch
+    )
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None  # of the input pipeline alone
     input_spread: Ratio | None = None
@@ -136,7 +141,9 @@ class Measurement:
         None  # the driver's highest report, with the GPU's context and libraries
     )
     allocator_notice: str = ""  # what the device's allocator had to do, as a sentence
-    queued_batches: int | None = None  # that were ready or in progress when the queue was full
+    queued_batches: int | None = (
+        None  # that were ready or in progress when the queue was full
+    )
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
@@ -155,7 +162,11 @@ class Measurement:
     @property
     def epoch_seconds(self) -> float | None:
         """The seconds of an epoch, without validation; None if the gap before it was not read."""
-        if self.epoch_gap_seconds is None or not self.epoch_samples or not self.samples_per_second:
+        if (
+            self.epoch_gap_seconds is None
+            or not self.epoch_samples
+            or not self.samples_per_second
+        ):
             return None
         return self.epoch_samples / self.samples_per_second
 
@@ -226,13 +237,17 @@ class TrialSpec:
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
-    rate_to_beat: float | None = None  # a measuring trial ends early if its rate is clearly below
+    rate_to_beat: float | None = (
+        None  # a measuring trial ends early if its rate is clearly below
+    )
     # A measuring trial does not time the step alone if its rate is given. A confirming trial needs
     # both rates to discount the batches that were in the queue before, which would inflate the
     # rate.
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None
-    effective_batch_size: int | None = None  # up to which the optimizer accumulates gradients
+    effective_batch_size: int | None = (
+        None  # up to which the optimizer accumulates gradients
+    )
     # Whether it does what only its memory is read for: it waits until the queue is full and, if it
     # confirms, validates. Otherwise it waits for the queue only if the input is clearly faster than
     # the step.

@@ -18,18 +18,24 @@ _MOST_SECONDS = 1e11  # three thousand years: bounds durations and times since 1
 Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Knob = Annotated[int, Field(ge=-1, le=_MOST)]  # -1 is AUTOTUNE
-Seconds = Annotated[float, Field(ge=0, le=_MOST_SECONDS)]  # a duration, or a time since 1970
+Seconds = Annotated[
+    float, Field(ge=0, le=_MOST_SECONDS)
+]  # a duration, or a time since 1970
 Rate = Annotated[float, Field(ge=0, le=_MOST_RATE)]  # in samples or bytes per second
 Ratio = Annotated[float, Field(ge=0, le=_MOST_RATIO)]
 
 # control characters except tab and line feed; characters that change the direction of writing; lone
 # surrogates
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def signal_name(number: int) -> str:
     """Name a signal: `SIGSEGV`, or `signal 34` for a real-time signal, which has no name."""
-    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
+    return next(
+        (known.name for known in signal.Signals if known == number), f"signal {number}"
+    )
 
 
 def how_it_ended(exit_code: int) -> str:

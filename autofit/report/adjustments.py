@@ -39,7 +39,9 @@ def adjustments_of(record: TuneRecord, answer: Answer) -> tuple[str, ...]:
     steps = description.accumulation_steps
     if record.effective_batch_size is None and steps > 1:
         update = update_in_words(record, now, own)
-        sentences.append(f"gradient_accumulation_steps={steps} counts batches: {update}")
+        sentences.append(
+            f"gradient_accumulation_steps={steps} counts batches: {update}"
+        )
     for name in (STEPS_PER_EPOCH, VALIDATION_STEPS):
         given = source.fit_kwargs.get(name)
         value = answer.fit_kwargs.get(name)
@@ -80,7 +82,8 @@ def _sentence_on(part: BatchDependence, record: TuneRecord, now: int, own: int) 
         return _of_normalization(record, part, now, own)
     if part.kind == "loss":
         return (
-            f"the loss {part.name} is of a batch as a whole: of {now:,} samples instead of {own:,}"
+            f"the loss {part.name} is of a batch as a whole: of {now:,} samples instead "
+            f"of {own:,}"
         )
     if part.kind == "sum":
         ratio = f"{now / own:.2g}"
@@ -91,7 +94,9 @@ def _sentence_on(part: BatchDependence, record: TuneRecord, now: int, own: int) 
     )
 
 
-def _of_schedule(record: TuneRecord, schedule: BatchDependence, now: int, own: int) -> str:
+def _of_schedule(
+    record: TuneRecord, schedule: BatchDependence, now: int, own: int
+) -> str:
     text = f"{schedule.name} counts train steps: {_epoch(record, now, own)}"
     if not schedule.arguments:
         return text
@@ -103,7 +108,9 @@ def _of_schedule(record: TuneRecord, schedule: BatchDependence, now: int, own: i
     return text
 
 
-def _of_normalization(record: TuneRecord, layer: BatchDependence, now: int, own: int) -> str:
+def _of_normalization(
+    record: TuneRecord, layer: BatchDependence, now: int, own: int
+) -> str:
     devices = record.placement.count
     on_each = now // devices
     if record.effective_batch_size is not None:

@@ -13,8 +13,18 @@ from autofit.records.description import Description
 from autofit.records.result import Answer, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import FitConfig, Limits, Measurement
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
-from autofit.report.adjustments import adjustments_of, changes_of_training, update_in_words
+from autofit.records.units import (
+    counted,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    format_spread,
+)
+from autofit.report.adjustments import (
+    adjustments_of,
+    changes_of_training,
+    update_in_words,
+)
 from autofit.workload import accumulation
 from autofit.workload.fit_options import FIT, PREDICT
 
@@ -65,23 +75,33 @@ def headlines(record: TuneRecord) -> list[Headline]:
     ]
 
 
-def _headline(record: TuneRecord, answer: Answer, which: str, code: str = "") -> Headline:
+def _headline(
+    record: TuneRecord, answer: Answer, which: str, code: str = ""
+) -> Headline:
     config = answer.config
     label = "fastest"
     if config != record.fastest.config:
-        label = f"at batch {config.batch_size}" if record.batch_is_default else "at your batch"
+        label = (
+            f"at batch {config.batch_size}"
+            if record.batch_is_default
+            else "at your batch"
+        )
     notes = [_consequences(record, answer)]
     if answer.needed_seconds:
         # one figure, which allows what either answer lacked
         answers = filter(None, (record.same_batch, record.fastest))
         needed = max(each.needed_seconds or 0.0 for each in answers)
-        notes.append(f"too little time was left to compare more: raise max_seconds to {needed:.0f}")
+        notes.append(
+            f"too little time was left to compare more: raise max_seconds to {needed:.0f}"
+        )
     gain = NO_GAIN
     baseline = answer.speedup.baseline
     baseline_outcome = answer.speedup.baseline_outcome
     if baseline_outcome is not Outcome.OK:
         gain = NONE
-        notes.append(f"the baseline ({baseline}) failed: {outcome_label(baseline_outcome)}")
+        notes.append(
+            f"the baseline ({baseline}) failed: {outcome_label(baseline_outcome)}"
+        )
     elif config != baseline:
         gain = gain_in_words(answer)
     elif all(trial.config == config for trial in record.searched):
@@ -126,7 +146,9 @@ def baseline(record: TuneRecord) -> Answer | None:
     rate = statistics.median(run.samples_per_second or 0.0 for run in runs)
     device_bytes = max(run.device_peak_bytes or 0 for run in runs)
     host_bytes = max(run.host_peak_bytes or 0 for run in runs)
-    return Answer(config, rate, None, device_bytes or None, host_bytes or None, record.speedup)
+    return Answer(
+        config, rate, None, device_bytes or None, host_bytes or None, record.speedup
+    )
 
 
 def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
@@ -135,10 +157,14 @@ def figures(record: TuneRecord, answer: Answer) -> dict[str, str]:
     if not answer.confirmed:
         source = "read once in the search, not confirmed"
     elif answer.config != answer.speedup.baseline and not answer.speedup.pairs:
-        runs = [run for run in _runs_of(record, answer.config) if run.samples_per_second]
+        runs = [
+            run for run in _runs_of(record, answer.config) if run.samples_per_second
+        ]
         source = f"by all readings, {counted(len(runs), 'run')} in fresh processes among them"
     spread = "" if answer.spread is None else f"{format_spread(answer.spread)}, "
-    rows = {"rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"}
+    rows = {
+        "rate": f"{format_rate(answer.samples_per_second)} samples/s: {spread}{source}"
+    }
     for memory in ("device", "host"):
         peak = getattr(answer, f"{memory}_peak_bytes")
         limit = getattr(record.limits, f"{memory}_bytes")
@@ -159,7 +185,11 @@ def advice(record: TuneRecord) -> dict[str, str]:
     source = record.call_source
     description = record.description
     before = baseline(record)
-    rate = "" if before is None else f": {format_rate(before.samples_per_second)} samples/s"
+    rate = (
+        ""
+        if before is None
+        else f": {format_rate(before.samples_per_second)} samples/s"
+    )
     texts = {
         "baseline": f"{record.speedup.baseline}{rate}",
         "bottleneck": bottleneck_sentence(record),
@@ -191,7 +221,9 @@ def _epoch(record: TuneRecord) -> str:
     own = record.speedup.baseline
     readings = {config: _runs_of(record, config) for config in (own, record.config)}
     validations = {
-        config: next((run.validation_seconds for run in runs if run.validation_seconds), 0.0)
+        config: next(
+            (run.validation_seconds for run in runs if run.validation_seconds), 0.0
+        )
         for config, runs in readings.items()
     }
     # an epoch with its validation cannot be compared with one without
@@ -200,7 +232,9 @@ def _epoch(record: TuneRecord) -> str:
     of_it = ""
     unread = ""
     for config, runs in readings.items():
-        unread = next((run.epoch_gap_unread for run in runs if run.epoch_gap_unread), unread)
+        unread = next(
+            (run.epoch_gap_unread for run in runs if run.epoch_gap_unread), unread
+        )
         seconds = [run.epoch_seconds for run in runs if run.epoch_seconds is not None]
         if seconds:
             total = statistics.median(seconds)
@@ -309,9 +343,12 @@ def bottleneck_sentence(record: TuneRecord) -> str:
                 return f"{label}: {alone}, {whole}"
         return f"{label}: model and input were not timed alone"
     # the run that timed both may have been slower as a whole than the others
-    together = max(record.ceilings_run_samples_per_second or 0.0, record.samples_per_second)
+    together = max(
+        record.ceilings_run_samples_per_second or 0.0, record.samples_per_second
+    )
     text = (
-        f"{label}: model alone {format_rate(compute)} samples/s, input alone {format_rate(inputs)}"
+        f"{label}: model alone {format_rate(compute)} samples/s, "
+        f"input alone {format_rate(inputs)}"
     )
     if bottleneck == "contention":
         text += f", together {format_rate(together)}: they compete for cores or memory bandwidth"
@@ -344,5 +381,7 @@ def _other_work(record: TuneRecord) -> str:
         )
     if throttles:
         reasons = ", ".join(sorted(throttles))
-        sentences.append(f"the GPU lowered its clock while rates were measured ({reasons})")
+        sentences.append(
+            f"the GPU lowered its clock while rates were measured ({reasons})"
+        )
     return ". ".join(sentences)

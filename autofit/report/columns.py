@@ -20,8 +20,25 @@ from autofit.report.choice import NONE, headlines, outcome_label
 FASTEST = "fastest that fits"
 OWN_BATCH = "at your batch"
 # columns that are aligned to the left; those of numbers are aligned to the right
-TEXTS = ("trial", "answer", "outcome", "device", "host", FASTEST, "bottleneck", "tuned on")
-_OF_CELLS = (FASTEST, "samples/s", "gain", OWN_BATCH, "memory", "bottleneck", "tuned on")
+TEXTS = (
+    "trial",
+    "answer",
+    "outcome",
+    "device",
+    "host",
+    FASTEST,
+    "bottleneck",
+    "tuned on",
+)
+_OF_CELLS = (
+    FASTEST,
+    "samples/s",
+    "gain",
+    OWN_BATCH,
+    "memory",
+    "bottleneck",
+    "tuned on",
+)
 
 
 def _text(value: Any, form: Callable[[Any], str] = str) -> str:
@@ -31,7 +48,9 @@ def _text(value: Any, form: Callable[[Any], str] = str) -> str:
 def trial_rows(trials: Iterable[Trial], limits: Limits | None) -> list[dict[str, str]]:
     """Return the config and the readings of each trial; those of the search are numbered."""
     numbers = itertools.count(1)
-    knobs = [(row.label, row.column) for row in KNOBS.values() if row.column is not None]
+    knobs = [
+        (row.label, row.column) for row in KNOBS.values() if row.column is not None
+    ]
     rows = []
     for trial in trials:
         measured = trial.measurement
@@ -93,7 +112,9 @@ def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
                 "samples/s": format_rate(result.samples_per_second),
                 "gain": gains[-1],
                 OWN_BATCH: gains[0] if len(gains) > 1 else "",
-                "memory": _text(fastest.device_peak_bytes or fastest.host_peak_bytes, format_bytes),
+                "memory": _text(
+                    fastest.device_peak_bytes or fastest.host_peak_bytes, format_bytes
+                ),
                 "bottleneck": result.bottleneck,
             }
         rows.append(row)
@@ -144,10 +165,15 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "samples_per_second": attrgetter("samples_per_second"),
     "gain": lambda result: _gains(result)[-1],
     "speedup": attrgetter("speedup.ratio"),
-    **{f"speedup_{field}": attrgetter(f"speedup.{field}") for field in ("low", "high", "is_shown")},
+    **{
+        f"speedup_{field}": attrgetter(f"speedup.{field}")
+        for field in ("low", "high", "is_shown")
+    },
     "probability": attrgetter("fastest.probability"),
     "same_batch_config": lambda result: result.same_batch and result.same_batch.config,
-    "same_batch_speedup": lambda result: result.same_batch and result.same_batch.speedup.ratio,
+    "same_batch_speedup": lambda result: (
+        result.same_batch and result.same_batch.speedup.ratio
+    ),
     **{
         name: attrgetter(name)
         for name in (
@@ -165,7 +191,9 @@ def as_csv(record: SweepRecord) -> str:
     """Return a sweep as CSV with a line for each cell: bytes, and samples per second."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*record.axes, "outcome", *_CSV, "trials", "seconds", "host", "problem"])
+    writer.writerow(
+        [*record.axes, "outcome", *_CSV, "trials", "seconds", "host", "problem"]
+    )
     for cell in record.cells:
         line = [*map(cell.values.get, record.axes), cell.outcome]
         line += [cell.result and field(cell.result) for field in _CSV.values()]

@@ -45,7 +45,10 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     lines += above
     for sentence in adjustments_of(record, chosen):
         lines += textwrap.wrap(
-            sentence, _COMMENT_CHARACTERS, initial_indent="# to adjust: ", subsequent_indent="#   "
+            sentence,
+            _COMMENT_CHARACTERS,
+            initial_indent="# to adjust: ",
+            subsequent_indent="#   ",
         )
     lines.append(_lines(f"model.{source.call}", arguments))
     if source.call == FIT:
@@ -93,7 +96,11 @@ def _model_lines(record: TuneRecord) -> list[str]:
     assignment = f"model = {_model(record)}"
     if not _is_distributed(record):
         is_in_program = source.elided and not source.dtype_policy
-        return [] if is_in_program and assignment == f"model = {source.model}" else [assignment]
+        return (
+            []
+            if is_in_program and assignment == f"model = {source.model}"
+            else [assignment]
+        )
     return BACKENDS[record.description.backend]().distributed_lines(assignment)
 
 
@@ -110,11 +117,14 @@ def _settings_of_model(record: TuneRecord) -> list[str]:
         if value != description.defaults.get(knob)
     }
     lines += [
-        f"# callbacks of batches run once every {steps} batches:" for steps in changed.values()
+        f"# callbacks of batches run once every {steps} batches:"
+        for steps in changed.values()
     ]
     lines += _settings("model", changed)
     if record.optimizer_kwargs and description.accumulates_by != "build_model":
-        lines += _settings(f"model.{description.accumulates_by}", record.optimizer_kwargs)
+        lines += _settings(
+            f"model.{description.accumulates_by}", record.optimizer_kwargs
+        )
     if shares := share_on_each(record):
         lines.append(f"# {shares}")
     return lines
@@ -138,7 +148,9 @@ def _arguments(record: TuneRecord) -> tuple[list[str], list[str]]:
     arguments, above = _data(record, "data", record.data_kwargs)
     is_whole = arguments != ["..."]
     if source.validation is not None:
-        validation, above_validation = _data(record, "validation", _validation_knobs(record))
+        validation, above_validation = _data(
+            record, "validation", _validation_knobs(record)
+        )
         above += above_validation
         if validation != ["..."]:
             arguments.append(f"validation_data={', '.join(validation)}")
@@ -154,14 +166,19 @@ def _arguments(record: TuneRecord) -> tuple[list[str], list[str]]:
     return arguments, above
 
 
-def _data(record: TuneRecord, key: str, knobs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _data(
+    record: TuneRecord, key: str, knobs: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
     """Return the arguments of `fit` for `data` or `validation`, and the lines before that call."""
     source = record.call_source
     description = record.description
     name = getattr(source, key)
     form = getattr(source, f"{key}_form")
     if form == "object":
-        return ["..."], [f"# {name}: the dataset that you gave to autofit", *_settings(name, knobs)]
+        return ["..."], [
+            f"# {name}: the dataset that you gave to autofit",
+            *_settings(name, knobs),
+        ]
     if form == "arrays":
         return ["..."], []
     # if some of the arguments are elided, `...` stands for them
@@ -193,7 +210,10 @@ def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of knobs with -1 written as AUTOTUNE, which is what -1 means for every
     knob.
     """
-    return {name: _Autotune(value) if value == AUTOTUNE else value for name, value in knobs.items()}
+    return {
+        name: _Autotune(value) if value == AUTOTUNE else value
+        for name, value in knobs.items()
+    }
 
 
 def kwargs_as_python(record: TuneRecord | Answer) -> str:
@@ -207,7 +227,10 @@ def kwargs_as_python(record: TuneRecord | Answer) -> str:
 
 def kwargs_of(record: TuneRecord | Answer) -> dict[str, dict[str, Any]]:
     """Return the arguments of data and `fit`, and those of `compile` and the optimizer if any."""
-    kwargs = {"data_kwargs": dict(record.data_kwargs), "fit_kwargs": dict(record.fit_kwargs)}
+    kwargs = {
+        "data_kwargs": dict(record.data_kwargs),
+        "fit_kwargs": dict(record.fit_kwargs),
+    }
     for name in ("compile_kwargs", "optimizer_kwargs"):
         if given := getattr(record, name):
             kwargs[name] = dict(given)

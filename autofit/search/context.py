@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autofit.records.description import Description
-from autofit.records.knobs import AUTOTUNE, KNOBS, STEPS_PER_EXECUTION, Coordinate, FitConfig
+from autofit.records.knobs import (
+    AUTOTUNE,
+    KNOBS,
+    STEPS_PER_EXECUTION,
+    Coordinate,
+    FitConfig,
+)
 from autofit.records.trial import Limits, Trial
 from autofit.search.space import TOLERANCE
 
@@ -54,20 +60,27 @@ class ConfigArrays:
     """
 
     def __init__(
-        self, configs: Sequence[FitConfig], cores: int, epoch_samples: Vector | float = math.inf
+        self,
+        configs: Sequence[FitConfig],
+        cores: int,
+        epoch_samples: Vector | float = math.inf,
     ) -> None:
         coordinates = _coordinates()
         sizes: dict[str, Vector] = {
             name: np.array([one.size(config, cores) for config in configs], float)
             for name, one in coordinates.items()
         }
-        self.coordinates: Matrix = np.stack([np.log2(size) for size in sizes.values()], axis=1)
+        self.coordinates: Matrix = np.stack(
+            [np.log2(size) for size in sizes.values()], axis=1
+        )
         self.weights: Vector = np.array([one.weight for one in coordinates.values()])
         self.lengths: Vector = np.array([one.length for one in coordinates.values()])
         self.batch = sizes["batch_size"]
         self.octaves: Vector = np.log2(self.batch)
         self.workers = sizes["workers"]
-        self.queue: Vector = np.array([config.queue_batches for config in configs], float)
+        self.queue: Vector = np.array(
+            [config.queue_batches for config in configs], float
+        )
         self.steps = sizes[STEPS_PER_EXECUTION]
         self.processes: Mask = sizes["use_multiprocessing"] > 1
         self.auto_workers: Mask = sizes["workers=AUTOTUNE"] > 1
@@ -75,7 +88,9 @@ class ConfigArrays:
         self.queued: Mask = (
             (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
         )
-        self.worker_threads: Vector = np.where(self.queued & ~self.processes, self.workers, 0.0)
+        self.worker_threads: Vector = np.where(
+            self.queued & ~self.processes, self.workers, 0.0
+        )
         self.worker_processes: Vector = np.where(self.processes, self.workers, 0.0)
         self.epoch_samples = epoch_samples
 

@@ -35,7 +35,9 @@ def ruled_out(
     """
     finished = with_outcome(trials, Outcome.OK)
     ran = context.arrays(finished)
-    known = ConfigArrays([*present, *(trial.config for trial in finished)], context.cores)
+    known = ConfigArrays(
+        [*present, *(trial.config for trial in finished)], context.cores
+    )
     errors = context.arrays(with_outcome(trials, Outcome.ERROR))
     out = np.zeros(len(configs), bool)
     for trial in trials:
@@ -70,7 +72,11 @@ def eligible(trials: Sequence[Trial], context: SearchContext) -> list[Trial]:
     ooms = [trial for trial in trials if trial.measurement.outcome.is_oom]
     is_left = ~ruled_out(context.arrays(trials), ooms, context)
     left = itertools.compress(trials, is_left)
-    return [trial for trial in left if trial.samples_per_second and trial.config not in unfit]
+    return [
+        trial
+        for trial in left
+        if trial.samples_per_second and trial.config not in unfit
+    ]
 
 
 def dominated_by(
@@ -177,4 +183,8 @@ def hardly_faster(configs: ConfigArrays, slow: ConfigArrays) -> Mask:
     They have more than half its batch size, and at most its workers.
     """
     larger = configs.batch > _SLOW_SHARE * slow.batch
-    return larger & (configs.workers <= slow.workers) & (configs.processes <= slow.processes)
+    return (
+        larger
+        & (configs.workers <= slow.workers)
+        & (configs.processes <= slow.processes)
+    )

@@ -27,7 +27,14 @@ from autofit.records import confidence
 from autofit.records.knobs import KNOBS
 from autofit.records.states import Outcome, Text
 from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
-from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
+from autofit.search.context import (
+    ConfigArrays,
+    Indices,
+    Mask,
+    Matrix,
+    SearchContext,
+    Vector,
+)
 from autofit.search.failures import eligible, ruled_out
 from autofit.search.memory import Memory, finished_trials
 from autofit.search.rates import Prediction, Rates, rated_trials
@@ -40,7 +47,9 @@ EXHAUSTED = (
     "or would take seconds for a call"
 )
 TOO_SLOW = f"{EXHAUSTED}, or resembles one that was too slow or hung"
-NONE_FASTER = "no other configuration is predicted to be faster; max_seconds leaves few trials"
+NONE_FASTER = (
+    "no other configuration is predicted to be faster; max_seconds leaves few trials"
+)
 # standard deviations up to the upper bound of a memory: an OOM trial costs only half a minute
 _RISK_DEVIATIONS = 2.0
 # share of each limit that must stay free according to that bound
@@ -179,7 +188,9 @@ class FrontierSearch:
         if rates is None:
             return self._probe(trials, feasible)
         if not feasible.possible.any() and not (self._repeats and rated):
-            is_slow = any(trial.measurement.outcome is Outcome.TIMEOUT for trial in trials)
+            is_slow = any(
+                trial.measurement.outcome is Outcome.TIMEOUT for trial in trials
+            )
             return Decision(stop_reason=TOO_SLOW if is_slow else EXHAUSTED)
         if rated:
             return self._best(trials, feasible, rates, is_short=is_short)
@@ -217,7 +228,9 @@ class FrontierSearch:
         return self._last[1]
 
     def _look(self, trials: tuple[Trial, ...]) -> _Outlook:
-        from scipy.special import ndtr  # takes a quarter of a second; a stored result needs it not
+        from scipy.special import (
+            ndtr,
+        )  # takes a quarter of a second; a stored result needs it not
 
         arrays = self._arrays
         context = self._context
@@ -225,7 +238,9 @@ class FrontierSearch:
         upper = device + _RISK_DEVIATIONS * device_off
         host_upper = host + _RISK_DEVIATIONS * host_off
         untried = ~ruled_out(arrays, trials, context, [self._baseline])
-        untried[[self._index[t.config] for t in trials if t.config in self._index]] = False
+        untried[[self._index[t.config] for t in trials if t.config in self._index]] = (
+            False
+        )
         possible = untried & (host_upper <= 1 - _HEADROOM) & self._near(trials)
         rates = None
         rated = rated_trials(trials)
@@ -236,7 +251,9 @@ class FrontierSearch:
             possible &= ~(is_call & (arrays.steps * arrays.batch > longest))
         safe = possible & (upper <= 1 - _HEADROOM)
         chance = ndtr((1 - device) / np.maximum(device_off, _LEAST))
-        shares = np.stack([upper, host_upper, np.where(upper >= host_upper, device, host)])
+        shares = np.stack(
+            [upper, host_upper, np.where(upper >= host_upper, device, host)]
+        )
         return Feasible(untried, possible, safe, chance, shares), rates
 
     def _near(self, trials: Sequence[Trial]) -> Mask | bool:
@@ -299,7 +316,9 @@ class FrontierSearch:
             feasible,
             stop_reason,
             gain=math.expm1(lead[chosen]),
-            most_gain=math.expm1(lead[chosen] + confidence.rough_deviations() * deviation[chosen]),
+            most_gain=math.expm1(
+                lead[chosen] + confidence.rough_deviations() * deviation[chosen]
+            ),
             change=difference(self.configs[chosen], self.configs[leader]),
         )
 
@@ -334,7 +353,9 @@ class FrontierSearch:
     def _warm(self, feasible: Feasible, rates: Prediction) -> Decision:
         mean = np.where(feasible.safe, rates.mean, -np.inf)
         near = np.flatnonzero(mean >= mean.max() + math.log1p(-self._context.tolerance))
-        chosen = min(near, key=lambda index: distance(self.configs[index], self._baseline))
+        chosen = min(
+            near, key=lambda index: distance(self.configs[index], self._baseline)
+        )
         return self._proposed(int(chosen), Reason.WARM_START, feasible)
 
     def _probe(self, trials: Sequence[Trial], feasible: Feasible) -> Decision:
@@ -346,21 +367,34 @@ class FrontierSearch:
             return Decision(stop_reason=EXHAUSTED)
         if not feasible.safe.any():
             # the prediction may be wrong: the cheapest untried config may fit
-            return self._proposed(int(np.argmax(feasible.untried)), Reason.PROBE, feasible)
+            return self._proposed(
+                int(np.argmax(feasible.untried)), Reason.PROBE, feasible
+            )
         batch = self._baseline.batch_size or 1
         if not self._context.description.footprints:
             batch = min(batch, _SAFE_BATCH)
         if trials:
-            batch = max(1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR)
+            batch = max(
+                1, min(t.config.batch_size or 1 for t in trials) // _RETREAT_FACTOR
+            )
         workers = AUTOTUNE if self._baseline.workers == AUTOTUNE else 1
         queue = AUTOTUNE if self._baseline.max_queue_size == AUTOTUNE else None
         target = FitConfig(
-            batch, workers, queue, False, steps_per_execution=self._baseline.steps_per_execution
+            batch,
+            workers,
+            queue,
+            False,
+            steps_per_execution=self._baseline.steps_per_execution,
         )
-        return self._proposed(self._nearest(target, feasible.safe), Reason.PROBE, feasible)
+        return self._proposed(
+            self._nearest(target, feasible.safe), Reason.PROBE, feasible
+        )
 
     def _nearest(self, config: FitConfig, among: Mask | bool = True) -> int:
-        apart = self._arrays.coordinates - ConfigArrays([config], self._context.cores).coordinates
+        apart = (
+            self._arrays.coordinates
+            - ConfigArrays([config], self._context.cores).coordinates
+        )
         distances = (self._arrays.weights * np.abs(apart)).sum(1)
         return int(np.argmin(np.where(among, distances, np.inf)))
 
@@ -373,7 +407,9 @@ class FrontierSearch:
         **predicted: Any,
     ) -> Decision:
         shares = feasible.shares[:, index].tolist()
-        return Decision(Proposal(self.configs[index], reason, *shares, **predicted), stop)
+        return Decision(
+            Proposal(self.configs[index], reason, *shares, **predicted), stop
+        )
 
 
 class LargestBatch(FrontierSearch):
@@ -386,7 +422,9 @@ class LargestBatch(FrontierSearch):
         self, space: SearchSpace, baseline: FitConfig, context: SearchContext, **_: Any
     ) -> None:
         others: dict[str, Any] = {
-            knob: (getattr(baseline, knob),) for knob in space.knobs() if knob != "batch_size"
+            knob: (getattr(baseline, knob),)
+            for knob in space.knobs()
+            if knob != "batch_size"
         }
         super().__init__(replace(space, **others), baseline, context)
 
@@ -406,8 +444,12 @@ class LargestBatch(FrontierSearch):
             return self._proposed(int(safe[-1]), Reason.LARGER, feasible)
         # a trial that runs out of memory harms nothing, and the bounds leave out what may well fit:
         # risks up to the first
-        likely = np.flatnonzero(feasible.possible & (feasible.chance > _LIKELY) & is_larger)
-        if len(likely) and not any(trial.measurement.outcome.is_oom for trial in trials):
+        likely = np.flatnonzero(
+            feasible.possible & (feasible.chance > _LIKELY) & is_larger
+        )
+        if len(likely) and not any(
+            trial.measurement.outcome.is_oom for trial in trials
+        ):
             return self._proposed(int(likely[-1]), Reason.LIKELY, feasible)
         return Decision(stop_reason="no larger batch is certain to fit")
 
@@ -428,7 +470,9 @@ def difference(config: FitConfig, other: FitConfig) -> str:
         if AUTOTUNE in (value, reference):
             words.append(f"{row.label} {value_in_words(value)}")
         else:
-            words.append(f"{row.more if value > reference else row.less} {row.label}".strip())
+            words.append(
+                f"{row.more if value > reference else row.less} {row.label}".strip()
+            )
     return ", ".join(words)
 
 

@@ -354,7 +354,9 @@ def estimates(footprints: Sequence[Footprint], batch: Vector) -> Vector:
     the batch.
     """
     sizes = np.array([footprint.batch_size for footprint in footprints])
-    values = np.maximum.accumulate([float(footprint.device_bytes) for footprint in footprints])
+    values = np.maximum.accumulate(
+        [float(footprint.device_bytes) for footprint in footprints]
+    )
     if len(sizes) == 1:
         fixed = footprints[0].fixed_bytes
         return fixed + (values[0] - fixed) * batch / sizes[0]
@@ -373,7 +375,10 @@ def least_device_bytes(description: Description, batch_size: int) -> int:
     if not description.footprints:
         return variables
     estimated = float(estimates(description.footprints, np.array([batch_size]))[0])
-    return max(variables, round(estimated - 2 * description.footprints[0].error_bytes(estimated)))
+    return max(
+        variables,
+        round(estimated - 2 * description.footprints[0].error_bytes(estimated)),
+    )
 
 
 def host_bytes_by_part(
@@ -409,4 +414,7 @@ def _stacked(description: Description, configs: ConfigArrays) -> list[Vector]:
 
 def _held_batches(configs: ConfigArrays) -> Vector:
     """Return how many finished batches the training process holds, in the queue and beyond it."""
-    return np.where(configs.queued, configs.queue + _LOOK_AHEAD_BATCHES, 0.0) + _PASSING_BATCHES
+    return (
+        np.where(configs.queued, configs.queue + _LOOK_AHEAD_BATCHES, 0.0)
+        + _PASSING_BATCHES
+    )

@@ -28,7 +28,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autofit.records.trial import Measurement, Trial, noise_of
-from autofit.search.context import ConfigArrays, Indices, Mask, Matrix, SearchContext, Vector
+from autofit.search.context import (
+    ConfigArrays,
+    Indices,
+    Mask,
+    Matrix,
+    SearchContext,
+    Vector,
+)
 
 # All noises, amplitudes and deviations are standard deviations of natural logarithms (0.03 is 3 %).
 
@@ -123,7 +130,10 @@ class Law:
         inputs = measured.input_samples_per_second or fit
         sample_bytes = context.description.sample_bytes
         # without the bytes of a sample, a tenth of the seconds in which it is made
-        copying = (math.log(sample_bytes / _PICKLED_BYTES_PER_SECOND or 0.1 / inputs), 1.5)
+        copying = (
+            math.log(sample_bytes / _PICKLED_BYTES_PER_SECOND or 0.1 / inputs),
+            1.5,
+        )
         prior = _Parameters(
             t=(math.log(batch / step / (batch + 16)), _UNINFORMED),
             t0=(math.log(16), 1.5),
@@ -165,7 +175,12 @@ class Law:
         if self._context.description.stacks_steps:
             call_seconds = call_seconds + np.exp(theta.s) * (configs.steps > 1)
         step_seconds = _sample_seconds(theta.t, theta.t0, configs) + call_seconds
-        step = step_off - _tile_loss(configs) - np.log(step_seconds) + theta.step_drift * earlier
+        step = (
+            step_off
+            - _tile_loss(configs)
+            - np.log(step_seconds)
+            + theta.step_drift * earlier
+        )
         made_seconds = _sample_seconds(theta.p, theta.p0, configs)
         made_seconds = made_seconds + np.exp(theta.x) * configs.processes
         inputs = _log_input(theta, configs, made_seconds, call_seconds)
@@ -208,7 +223,9 @@ class Law:
         return rates[:, 0], by_parameter, slopes[:, -1]
 
 
-def _sample_seconds(log_sample: Matrix, log_extra: Matrix, configs: ConfigArrays) -> Matrix:
+def _sample_seconds(
+    log_sample: Matrix, log_extra: Matrix, configs: ConfigArrays
+) -> Matrix:
     """Return the seconds of a sample, where each batch takes as long as some extra samples more."""
     return np.exp(log_sample) * (1 + np.exp(log_extra) / configs.batch)
 
@@ -222,7 +239,10 @@ def _tile_loss(configs: ConfigArrays) -> Vector:
 
 
 def _log_input(
-    theta: _Parameters, configs: ConfigArrays, made_seconds: Matrix, call_seconds: Matrix
+    theta: _Parameters,
+    configs: ConfigArrays,
+    made_seconds: Matrix,
+    call_seconds: Matrix,
 ) -> Matrix:
     """Return the log rates of the input alone; all arrays have shape (sets, configs)."""
     # workers beyond max_queue_size + 1 are idle
@@ -320,8 +340,12 @@ class _Readings:
         kind, self.trial = np.nonzero(self.is_read)
         self.is_input = kind == 1
         self.is_fit = kind == 2
-        spreads = [(each.compute_spread, each.input_spread, each.spread) for each in measured]
-        variances = np.square([[noise_of(spread) for spread in row] for row in spreads]).T
+        spreads = [
+            (each.compute_spread, each.input_spread, each.spread) for each in measured
+        ]
+        variances = np.square(
+            [[noise_of(spread) for spread in row] for row in spreads]
+        ).T
         of_law = np.square(_LAW_NOISE)
         self.run_noise = _GPU_RUN_NOISE
         if context.on_cpu:
@@ -340,7 +364,9 @@ def _charged_samples(measured: Measurement) -> float:
     return measured.epoch_samples or math.inf
 
 
-def _own_rates(measured: Measurement) -> tuple[float | None, float | None, float | None]:
+def _own_rates(
+    measured: Measurement,
+) -> tuple[float | None, float | None, float | None]:
     """Return the rates of step, input and fit that a trial read itself.
 
     The others are another trial's readings, or the rate of `fit` once more.
@@ -434,21 +460,27 @@ class _Fitting:
         half_log_determinant = np.log(np.diag(update.root)).sum()
         evidence = -0.5 * (update.distance + self._unlikely) - half_log_determinant
         shares = _share_below_ceiling(self._log_rates(state))
-        return _Fit(state.parameters, update, evidence, self._scale, self._noise, shares)
+        return _Fit(
+            state.parameters, update, evidence, self._scale, self._noise, shares
+        )
 
     def _log_rates(self, state: _State) -> Matrix:
         """Return the log rates without the residual of fit, of shape (3, configs)."""
         step_off = (self._step_covariance @ state.of_step)[None]
         readings = self._readings
         parameters = state.parameters[None]
-        rates = readings.law.log_rates(parameters, readings.at, readings.earlier, step_off)
+        rates = readings.law.log_rates(
+            parameters, readings.at, readings.earlier, step_off
+        )
         return rates[:, 0]
 
     def _misfit(self, state: _State) -> float:
         """Return the negative log density of readings and state, without its constants."""
         readings = self._readings
         law = readings.law
-        residual = (self._fit_covariance @ state.of_fit)[readings.trial] * readings.is_fit
+        residual = (self._fit_covariance @ state.of_fit)[
+            readings.trial
+        ] * readings.is_fit
         errors = readings.values - self._log_rates(state)[readings.is_read] - residual
         of_prior = (
             np.square((state.parameters - law.mean) / law.deviation).sum()
@@ -539,10 +571,14 @@ class Rates:
             configs.coordinates / configs.lengths,
         )
         mean = rates[2] + rows.covariance_of_fit(ran) @ weights
-        explained = np.linalg.solve(best.last.root, rows.covariance(ran, law.variances).T)
+        explained = np.linalg.solve(
+            best.last.root, rows.covariance(ran, law.variances).T
+        )
         of_parameters = np.square(rows.slopes) @ law.variances
         variance = of_parameters + np.square(rows.height) - np.square(explained).sum(0)
-        variance += np.square(rows.by_step) * np.square([*_STEP_AMPLITUDES.values()]).sum()
+        variance += (
+            np.square(rows.by_step) * np.square([*_STEP_AMPLITUDES.values()]).sum()
+        )
         deviation = np.sqrt(np.maximum(variance, 0.0))
         noise = math.sqrt(np.median(np.diag(best.noise)[self._readings.is_fit]))
         return Prediction(mean, deviation, noise, rows, explained, law.variances)

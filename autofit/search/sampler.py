@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    IntDistribution,
+)
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel
@@ -23,7 +27,9 @@ from autofit.search.space import TOLERANCE, SearchSpace, Space, build_space
 from autofit.storage import codec
 from autofit.workload.arguments import EXPLAINED
 
-_MOST_REPEATS = 5  # proposals in a row that are not new: a sampler that repeats itself has settled
+_MOST_REPEATS = (
+    5  # proposals in a row that are not new: a sampler that repeats itself has settled
+)
 # used as the limit if memory is known only as a share of it; the value does not matter
 _UNIT_BYTES = 2**30
 _UNKNOWN_WORKLOAD = Description(
@@ -124,7 +130,9 @@ class FrontierSampler(BaseSampler):
         """Suggest every knob of an Optuna trial, and return the config."""
         for name, distribution in self.distributions.items():
             if isinstance(distribution, IntDistribution):
-                trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
+                trial.suggest_int(
+                    name, distribution.low, distribution.high, log=distribution.log
+                )
             elif isinstance(distribution, CategoricalDistribution):
                 trial.suggest_categorical(name, distribution.choices)
         return FitConfig.of(trial.params)
@@ -147,12 +155,17 @@ class FrontierSampler(BaseSampler):
         return dict(self.distributions)
 
     def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
         decision = self._choose(study, trial)
         if decision.proposal is None:
             raise RuntimeError(decision.stop_reason)
-        self.proposal = decision.proposal  # the best remaining config if there is a reason to stop
+        self.proposal = (
+            decision.proposal
+        )  # the best remaining config if there is a reason to stop
         return {knob: getattr(self.proposal.config, knob) for knob in search_space}
 
     def sample_independent(
@@ -162,7 +175,9 @@ class FrontierSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:  # a parameter that is not a knob
-        return self._other.sample_independent(study, trial, param_name, param_distribution)
+        return self._other.sample_independent(
+            study, trial, param_name, param_distribution
+        )
 
     def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Decision:
         return self.decide(self._trials(study))
@@ -182,7 +197,9 @@ class BoundedSampler(FrontierSampler):
     `study.stop`.
     """
 
-    def __init__(self, other: BaseSampler, space: SearchSpace, **arguments: Any) -> None:
+    def __init__(
+        self, other: BaseSampler, space: SearchSpace, **arguments: Any
+    ) -> None:
         super().__init__(space, **arguments)
         self._other = other
         self._name = type(other).__name__
@@ -216,7 +233,9 @@ class BoundedSampler(FrontierSampler):
     def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Decision:
         trials = self._trials(study)
         with self._explained():
-            wanted = self.search.snap(self._drawn(study, study.get_trials()[trial.number]))
+            wanted = self.search.snap(
+                self._drawn(study, study.get_trials()[trial.number])
+            )
         is_new = wanted not in {*self._wanted, *(each.config for each in trials)}
         self._repeats = 0 if is_new else self._repeats + 1
         self._wanted.add(wanted)
@@ -249,8 +268,11 @@ class BoundedSampler(FrontierSampler):
         try:
             yield
         except Exception as error:
-            self._has_ended = isinstance(error, RuntimeError) and "Study.stop" in str(error)
+            self._has_ended = isinstance(error, RuntimeError) and "Study.stop" in str(
+                error
+            )
             if not self._has_ended:
                 raise UsageError(
-                    f"{self._name} failed: {type(error).__name__}: {error}", key="options.sampler"
+                    f"{self._name} failed: {type(error).__name__}: {error}",
+                    key="options.sampler",
                 ) from error

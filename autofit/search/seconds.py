@@ -16,9 +16,9 @@ from autofit.search.rates import rated_trials
 # that an OOM costs beyond a trial on a CPU: TensorFlow repeats a failing allocation for 10 s, and
 # an OOM alarms
 _OOM_SECONDS = 60.0
-# beyond a trial on a GPU, of a backend whose allocator repeats what fails, such as TensorFlow's (on
-# 20 curves of real GPUs, 0.25 OOMs a search on torch and 0.05 on TensorFlow, with the same regret as
-# at 60 s)
+# beyond a trial on a GPU, of a backend whose allocator repeats what fails, such as TensorFlow's
+# (on 20 curves of real GPUs, 0.25 OOMs a search on torch and 0.05 on TensorFlow, with the same
+# regret as at 60 s)
 _REPEATING_SECONDS = 10.0
 _LEAST_COMPILING_SECONDS = 1.0  # less hardly matters to what is tried
 
@@ -31,7 +31,9 @@ def relative_seconds(
     `risk` is the probability that it runs out of memory. One of the trials has a rate.
     """
     rated = rated_trials(trials)
-    mean = statistics.fmean(trial.measurement.seconds for trial in rated) or _OOM_SECONDS
+    mean = (
+        statistics.fmean(trial.measurement.seconds for trial in rated) or _OOM_SECONDS
+    )
     relative: Vector = 1 + risk * _oom_seconds(mean, trials, context) / mean
     if not context.description.jit_compile:
         return relative
@@ -40,7 +42,9 @@ def relative_seconds(
     if compiling < _LEAST_COMPILING_SECONDS:
         return relative
     compiled = set(programs)
-    is_new = np.array([program not in compiled for program in _programs(configs, context)])
+    is_new = np.array(
+        [program not in compiled for program in _programs(configs, context)]
+    )
     return relative + (is_new - len(compiled) / len(programs)) * compiling / mean
 
 
@@ -48,7 +52,9 @@ def _oom_seconds(mean: float, trials: Sequence[Trial], context: SearchContext) -
     """Return the seconds that an OOM costs beyond a mean trial, as one of which it counts."""
     if context.on_cpu:
         return _OOM_SECONDS
-    ooms = [t.measurement for t in trials if t.measurement.outcome is Outcome.DEVICE_OOM]
+    ooms = [
+        t.measurement for t in trials if t.measurement.outcome is Outcome.DEVICE_OOM
+    ]
     usual = BACKENDS[context.description.backend].seconds_to_oom
     if usual is None:
         usual = mean + _REPEATING_SECONDS
@@ -68,7 +74,9 @@ def _compiling_seconds(rated: Sequence[Trial], programs: Sequence[object]) -> fl
     return statistics.fmean(first) - usual
 
 
-def _programs(configs: ConfigArrays, context: SearchContext) -> list[tuple[float, float]]:
+def _programs(
+    configs: ConfigArrays, context: SearchContext
+) -> list[tuple[float, float]]:
     """Return what tells apart the steps that are compiled for configs."""
     # if not, a call of several steps calls one program for each
     is_of_call = (

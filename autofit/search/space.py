@@ -29,7 +29,9 @@ from autofit.records.knobs import (
 from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
-VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)  # how pydantic validates arguments
+VALIDATED = ConfigDict(
+    extra="forbid", strict=True, frozen=True
+)  # how pydantic validates arguments
 
 TOLERANCE = 0.02  # relative gain below which configs count as equally fast, by default
 
@@ -54,7 +56,11 @@ def _whole_number(lowest: int, *, autotunes: bool = False) -> AfterValidator:
 
 def _read_autotune(value: Any) -> Any:
     """Replace a name of AUTOTUNE by its number."""
-    return AUTOTUNE if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES else value
+    return (
+        AUTOTUNE
+        if isinstance(value, str) and value.lower() in _AUTOTUNE_NAMES
+        else value
+    )
 
 
 _AUTOTUNE_NAME = Annotated[str, Field(pattern=r"^(auto|AUTOTUNE|tf\.data\.AUTOTUNE)$")]
@@ -97,12 +103,14 @@ _SWITCHES = written_as("write true, false or a list of them")
 # what a user writes to say which values to try
 _Sizes = Annotated[Range | _Several[_FromOne] | _FromOne | None, _CHOICES]
 _QueueSizes = Annotated[Range | _Several[_AutoFromOne] | _AutoFromOne | None, _CHOICES]
-_WorkerCounts = Annotated[_Workers.Range | _Several[_AutoFromZero] | _AutoFromZero | None, _CHOICES]
+_WorkerCounts = Annotated[
+    _Workers.Range | _Several[_AutoFromZero] | _AutoFromZero | None, _CHOICES
+]
 _Switches = Annotated[_Several[bool] | bool | None, _SWITCHES]
 
 
 class Baseline(BaseModel):
-    """The config to compare with; a knob that is left out has the value that the data gives it, or Keras's default."""
+    """The config to compare with; a knob left out has the data's value, or Keras's default."""
 
     model_config = VALIDATED
 
@@ -162,10 +170,16 @@ class SearchSpace:
     zero_is_one: bool = True
 
     def knobs(self) -> dict[str, tuple[Any, ...]]:
-        return {knob: getattr(self, knob) for knob in KNOBS if getattr(self, knob) is not None}
+        return {
+            knob: getattr(self, knob)
+            for knob in KNOBS
+            if getattr(self, knob) is not None
+        }
 
     def __contains__(self, config: FitConfig) -> bool:
-        return all(getattr(config, knob) in values for knob, values in self.knobs().items())
+        return all(
+            getattr(config, knob) in values for knob, values in self.knobs().items()
+        )
 
     def canonical(self, config: FitConfig) -> FitConfig:
         """Return one config for all equivalent ones.
@@ -181,7 +195,9 @@ class SearchSpace:
         if not self.zero_is_one:
             return config
         idle = [
-            workers for workers in self.workers if not replace(config, workers=workers).has_queue
+            workers
+            for workers in self.workers
+            if not replace(config, workers=workers).has_queue
         ]
         return replace(config, workers=idle[-1]) if idle else config
 
@@ -262,7 +278,9 @@ def _comparable(config: FitConfig, *, idle_workers: int) -> list[int | None]:
     ]
 
 
-def nearest(rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig) -> FitConfig:
+def nearest(
+    rates: Mapping[FitConfig, float], tolerance: float, baseline: FitConfig
+) -> FitConfig:
     """Return the config nearest to the baseline whose rate is within `tolerance` of the highest."""
     least = (1 - tolerance) * max(rates.values())
     near = (config for config, rate in rates.items() if rate >= least)
@@ -320,17 +338,26 @@ def build_space(
     present = baseline or {}
     taken = tuple(knobs)
     _require_taken(asked, taken)
-    defaults: dict[str, Iterable[int]] = {knob: row.values for knob, row in KNOBS.items()}
+    defaults: dict[str, Iterable[int]] = {
+        knob: row.values for knob, row in KNOBS.items()
+    }
     largest = replicas * (_LARGEST_GPU_BATCH if on_gpu else _LARGEST_BATCH)
-    defaults["batch_size"] = batch_grid(1, min(largest, sample_count or largest), replicas)
+    defaults["batch_size"] = batch_grid(
+        1, min(largest, sample_count or largest), replicas
+    )
     workers = range(int(not has_processes), max(2, min(_WORKERS[-1], 2 * cores)) + 1)
     defaults["workers"] = {*_WORKERS, cores}.intersection(workers)
     if stacks_steps and on_gpu:
-        defaults[STEPS_PER_EXECUTION] = (*KNOBS[STEPS_PER_EXECUTION].values, STACKED_STEPS)
+        defaults[STEPS_PER_EXECUTION] = (
+            *KNOBS[STEPS_PER_EXECUTION].values,
+            STACKED_STEPS,
+        )
     values = dict[str, Any]()
     for knob in taken:
         if knob in asked:
-            values[knob] = _values(knob, asked[knob], autotunes=autotunes, replicas=replicas)
+            values[knob] = _values(
+                knob, asked[knob], autotunes=autotunes, replicas=replicas
+            )
             continue
         tried = {*defaults[knob]}
         if autotunes and KNOBS[knob].autotunes:
@@ -369,7 +396,9 @@ def _require_taken(asked: Iterable[str], taken: Sequence[str]) -> None:
         raise UsageError("nothing to tune: the space has no knob, such as batch_size")
 
 
-def _leaving_updates(sizes: tuple[int, ...], most: int, present: int) -> tuple[int, ...]:
+def _leaving_updates(
+    sizes: tuple[int, ...], most: int, present: int
+) -> tuple[int, ...]:
     """Return the batch sizes up to `most`, and the present one.
 
     Without any up to `most`, they are those up to the present one.
@@ -382,7 +411,9 @@ def _leaving_updates(sizes: tuple[int, ...], most: int, present: int) -> tuple[i
     return tuple(sorted(allowed)) or sizes[:1]
 
 
-def _divisors(effective: int, sizes: tuple[int, ...] | None, replicas: int) -> tuple[int, ...]:
+def _divisors(
+    effective: int, sizes: tuple[int, ...] | None, replicas: int
+) -> tuple[int, ...]:
     if sizes is None:
         raise UsageError(
             f"{effective} is given, but the data does not take batch_size; "

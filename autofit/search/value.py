@@ -17,10 +17,14 @@ from autofit.search.rates import Prediction
 LIKELY = 0.7  # probability of being faster with which a config replaces another
 # readings that a run stands for (assumed; whole tunes deliver 0.01 more with 3 than with 1)
 _READINGS = 4
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)  # of a mean over a standard Gaussian
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(
+    16
+)  # of a mean over a standard Gaussian
 
 
-def worth(rates: Prediction, ran: Indices, options: Indices, replaced: int | None) -> Vector:
+def worth(
+    rates: Prediction, ran: Indices, options: Indices, replaced: int | None
+) -> Vector:
     """Return what a run of each option adds to the log rate of what is delivered.
 
     `ran` are the configs that may be delivered without a further run, and `replaced` is the one

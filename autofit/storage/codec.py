@@ -8,7 +8,11 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    IntDistribution,
+)
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter, ValidationError
 
@@ -51,7 +55,9 @@ def _distribution(values: tuple[Any, ...]) -> BaseDistribution:
     return IntDistribution(values[0], values[-1], log=values[0] > 0)
 
 
-def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ...]]) -> FrozenTrial:
+def frozen_trial(
+    trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ...]]
+) -> FrozenTrial:
     """Return the Optuna trial that stores a trial."""
     # An OOM is stored as a complete trial that breaks a constraint, so that samplers learn from it.
     # A timeout or a crash is stored as a pruned trial, and does not count in later tunes. Nor does
@@ -77,7 +83,9 @@ def frozen_trial(trial: Trial, limits: Limits, knobs: Mapping[str, tuple[Any, ..
     )
     for name, value in constraints.items():
         frozen.set_constraint(name, value)
-    frozen.datetime_start = datetime.now() - timedelta(seconds=trial.measurement.seconds)
+    frozen.datetime_start = datetime.now() - timedelta(
+        seconds=trial.measurement.seconds
+    )
     return frozen
 
 

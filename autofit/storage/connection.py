@@ -172,6 +172,12 @@ def explained(where: str = "") -> Iterator[None]:
         # the innermost says what is wrong, the others what was tried
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        reason = _masked(next(iter(str(cause).strip().splitlines()), type(cause).__name__))
-        remedy = next(remedy for sign, remedy in _REMEDIES.items() if re.search(sign, reason))
-        raise StorageError(f"the trials cannot be stored{where}: {reason}; {remedy}") from None
+        reason = _masked(
+            next(iter(str(cause).strip().splitlines()), type(cause).__name__)
+        )
+        remedy = next(
+            remedy for sign, remedy in _REMEDIES.items() if re.search(sign, reason)
+        )
+        raise StorageError(
+            f"the trials cannot be stored{where}: {reason}; {remedy}"
+        ) from None

@@ -15,7 +15,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
-from autofit.records.result import RESULT_VERSION, Answer, FailedTune, SweepRecord, TuneRecord
+from autofit.records.result import (
+    RESULT_VERSION,
+    Answer,
+    FailedTune,
+    SweepRecord,
+    TuneRecord,
+)
 from autofit.records.trial import Limits
 from autofit.records.units import format_bytes
 
@@ -158,7 +164,9 @@ def holds(record: TuneRecord, now: Limits) -> bool:
     for memory in ("device", "host"):
         near_bytes = _HELD_BACK_SHARE * (getattr(record.limits, f"{memory}_bytes") or 0)
         measured = [trial.measurement for trial in record.trials]
-        came_near = any((getattr(m, f"{memory}_peak_bytes") or 0) > near_bytes for m in measured)
+        came_near = any(
+            (getattr(m, f"{memory}_peak_bytes") or 0) > near_bytes for m in measured
+        )
         is_held_back = came_near or any(m.outcome == f"{memory}_oom" for m in measured)
         if is_held_back and has_grown(memory, record.limits, now):
             return False

@@ -16,7 +16,13 @@ from autofit.records.result import Answer, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
 from autofit.storage import codec, connection
-from autofit.storage.result_files import FAILED, MODEL, RECORD, WARM_START_KEY, has_grown
+from autofit.storage.result_files import (
+    FAILED,
+    MODEL,
+    RECORD,
+    WARM_START_KEY,
+    has_grown,
+)
 
 
 class TuningStudy:
@@ -51,12 +57,17 @@ class TuningStudy:
         if fresh:
             self.remove()
         optuna.create_study(
-            storage=self._backend, study_name=self._name, direction="maximize", load_if_exists=True
+            storage=self._backend,
+            study_name=self._name,
+            direction="maximize",
+            load_if_exists=True,
         )
         self.attributes = dict(self._backend.get_study_system_attrs(self._study_id()))
         self.set_attribute("study:metric_names", ["samples per second"])
         memory = optuna.storages.InMemoryStorage()
-        optuna.copy_study(from_study_name=self._name, from_storage=self._backend, to_storage=memory)
+        optuna.copy_study(
+            from_study_name=self._name, from_storage=self._backend, to_storage=memory
+        )
         self._study = optuna.load_study(study_name=self._name, storage=memory)
         self._count = len(self._study.trials)
         self._trials = list[Trial]()
@@ -79,7 +90,9 @@ class TuningStudy:
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         for trial, then in codec.stored_trials(complete):
             outcome = trial.measurement.outcome
-            if not outcome.is_oom or not has_grown(outcome.removesuffix("_oom"), then, limits):
+            if not outcome.is_oom or not has_grown(
+                outcome.removesuffix("_oom"), then, limits
+            ):
                 self._trials.append(trial)
 
     def leave_out(self, is_foreign: Callable[[FitConfig], bool]) -> None:
@@ -143,7 +156,9 @@ class TuningStudy:
             if not self._has_run:
                 raise
             self._has_failed = True
-            consequence = "This tune goes on, but a later one must run again what is not stored"
+            consequence = (
+                "This tune goes on, but a later one must run again what is not stored"
+            )
             self._notify(f"{error}. {consequence}")
 
     def trials(self) -> tuple[Trial, ...]:
@@ -177,22 +192,30 @@ class TuningStudy:
     def set_labels(self, values: Mapping[str, Any]) -> None:
         """Store JSON values by name, which Optuna's tools show."""
         for key, value in values.items():
-            self._access(partial(self._backend.set_study_user_attr, key=key, value=value))
+            self._access(
+                partial(self._backend.set_study_user_attr, key=key, value=value)
+            )
 
     def set_attribute(self, key: str, value: Any) -> None:
         self.attributes[key] = value
         self._access(partial(self._backend.set_study_system_attr, key=key, value=value))
 
 
-def mark_failed(record: TuneRecord, answer: Answer, memory: str, storage: str | None) -> None:
+def mark_failed(
+    record: TuneRecord, answer: Answer, memory: str, storage: str | None
+) -> None:
     """Store an answer of a tune as out of "device" or "host" memory; drop the tune's results."""
     if memory not in ("device", "host"):
-        raise UsageError(f"{memory!r} is not allowed; write host or device", key="memory")
+        raise UsageError(
+            f"{memory!r} is not allowed; write host or device", key="memory"
+        )
     stored = connection.attributes_of(storage, record.study)
     if stored is None:
         problem = f"does not have the tune {record.study or 'of this result'}"
         remedy = "give the storage of that tune, or lower the limits"
-        raise UsageError(f"{connection.shown(storage)} {problem}: {remedy}", key="storage")
+        raise UsageError(
+            f"{connection.shown(storage)} {problem}: {remedy}", key="storage"
+        )
     changed: dict[str, Any] = {key: None for key in stored if key.startswith(RECORD)}
     peak_bytes = getattr(answer, f"{memory}_peak_bytes")
     if peak_bytes:

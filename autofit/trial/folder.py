@@ -114,7 +114,9 @@ class TuneFolder:
 
 
 @contextlib.contextmanager
-def explained_errors(folder: Path, kind: type[AutofitError] = TrialProcessError) -> Iterator[None]:
+def explained_errors(
+    folder: Path, kind: type[AutofitError] = TrialProcessError
+) -> Iterator[None]:
     """Turn a file system error in a block that writes to a launcher's folder into one of autofit,
     with a remedy.
     """
@@ -125,7 +127,9 @@ def explained_errors(folder: Path, kind: type[AutofitError] = TrialProcessError)
         if folder.is_dir():
             problem = f"is not writable: {error.strerror or error}"
         what = f"the folder for temporary files, {folder}, {problem}"
-        remedy = "Free some space there, or set TMPDIR to another folder, and run this again"
+        remedy = (
+            "Free some space there, or set TMPDIR to another folder, and run this again"
+        )
         raise kind(f"{what}. {remedy}; finished trials are kept") from None
 
 
@@ -154,7 +158,9 @@ def _remove_left(parent: Path) -> None:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails for a folder in use
+                fcntl.flock(
+                    descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # fails for a folder in use
                 if (folder / _MARKER).read_text() == _kernel():
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

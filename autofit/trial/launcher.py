@@ -34,7 +34,9 @@ from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
-_SERVER_SECONDS = 5.0  # longest wait until the server reports that a killed trial has ended
+_SERVER_SECONDS = (
+    5.0  # longest wait until the server reports that a killed trial has ended
+)
 # limit for the memory estimate after the description: XLA may compile for minutes
 _ESTIMATE_SECONDS = 60.0
 # longest wait for memory that other processes hold, or that a trial has not yet released
@@ -53,7 +55,9 @@ def ignore(phase: Phase) -> None:
 class Launcher(Protocol):
     """Runs trials; tests use an implementation that computes measurements from formulas."""
 
-    def run(self, spec: TrialSpec, on_phase: OnPhase = ignore) -> Measurement | Description:
+    def run(
+        self, spec: TrialSpec, on_phase: OnPhase = ignore
+    ) -> Measurement | Description:
         """Run one trial to its end.
 
         Return a description if the trial's role is to describe and it succeeds, otherwise a
@@ -82,7 +86,9 @@ class ProcessLauncher:
         self._workload = workload
         self._folder = TuneFolder(compiled)
         self._driver = contextlib.ExitStack()
-        if placement.gpus:  # keeps the GPU's driver awake, so that no trial waits for it
+        if (
+            placement.gpus
+        ):  # keeps the GPU's driver awake, so that no trial waits for it
             self._driver.enter_context(gpus.keep_nvml_open())
         self._server: ServerConnection | None = None
         self._preload: Preload | None = None  # that of the server
@@ -92,14 +98,18 @@ class ProcessLauncher:
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
-        with contextlib.suppress(TrialProcessError):  # `warm` tries again, and raises what is wrong
+        with contextlib.suppress(
+            TrialProcessError
+        ):  # `warm` tries again, and raises what is wrong
             self._server = self._new_server()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all processes and remove the folder, also if Ctrl-C is pressed again meanwhile."""
         with deferred_interrupts():
-            with contextlib.ExitStack() as steps:  # each of which runs, the last one first
+            with (
+                contextlib.ExitStack() as steps
+            ):  # each of which runs, the last one first
                 steps.callback(self._folder.remove)
                 steps.callback(self._driver.close)
                 if self._server is not None:
@@ -136,7 +146,9 @@ class ProcessLauncher:
         switches = {} if noted is None else noted.environment
         own = {**settings, "TMPDIR": str(self._folder.temporary)}
         self._preload = noted
-        return ServerConnection(self._mode(), self._folder, {**os.environ, **switches, **own})
+        return ServerConnection(
+            self._mode(), self._folder, {**os.environ, **switches, **own}
+        )
 
     def _mode(self) -> str:
         """Return how trials start: as forks where that is safe, and those of a script once its
@@ -150,7 +162,9 @@ class ProcessLauncher:
             return self._launch
         return "fork" if sys.platform == "linux" else "plain"
 
-    def run(self, spec: TrialSpec, on_phase: OnPhase = ignore) -> Measurement | Description:
+    def run(
+        self, spec: TrialSpec, on_phase: OnPhase = ignore
+    ) -> Measurement | Description:
         self._begin(on_phase)
         for gpu in self._placement.gpus:
             wait_for_room(gpu, spec.limits.device_bytes or 0, on_phase)
@@ -158,7 +172,9 @@ class ProcessLauncher:
         failure = end.messages.failure
         if failure is not None and failure.kind is FailureKind.USAGE:
             raise UsageError(failure.reason, key=failure.key)
-        measurement = classify(end, spec.limits, self._backend, on_cpu=not self._placement.gpus)
+        measurement = classify(
+            end, spec.limits, self._backend, on_cpu=not self._placement.gpus
+        )
         self._require_code(measurement, end.log)
         description = end.messages.described(measurement.evidence.reason)
         if description is None:
@@ -316,7 +332,9 @@ def wait_for_room(device: Device, limit_bytes: int, on_phase: OnPhase = ignore) 
     `device` is the GPU as it was then.
     """
     # an OOM that other processes cause would say nothing about a config
-    wanted_bytes = min(limit_bytes, device.free_bytes - cuda_memory.OTHER_CONTEXTS_BYTES)
+    wanted_bytes = min(
+        limit_bytes, device.free_bytes - cuda_memory.OTHER_CONTEXTS_BYTES
+    )
     waited_seconds = 0.0
     while True:
         used_bytes = gpus.used_bytes(device, ())[0]

@@ -13,7 +13,12 @@ from pathlib import Path
 from autofit.backends.protocol import Backend
 from autofit.records.states import FailureKind, Outcome, Phase
 from autofit.records.trial import Evidence, Limits, Measurement
-from autofit.records.units import format_bytes, format_seconds, how_it_ended, signal_name
+from autofit.records.units import (
+    format_bytes,
+    format_seconds,
+    how_it_ended,
+    signal_name,
+)
 from autofit.trial.watcher import Breach, Readings
 from autofit.trial.wire import Failure, Message
 
@@ -80,7 +85,9 @@ def cap_log(path: Path) -> None:
             os.truncate(path, _LOG_HEAD_BYTES)
 
 
-def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -> Measurement:
+def classify(
+    end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool
+) -> Measurement:
     """Decide the outcome of a trial and its reason from all the evidence."""
     # The exit status alone is misleading: a failed allocation can end in an exception, SIGSEGV or
     # an abort, and SIGKILL may come from the watcher, the kernel's OOM killer or a person.
@@ -110,17 +117,23 @@ def classify(end: TrialEnd, limits: Limits, backend: Backend, *, on_cpu: bool) -
         host_peak_bytes_by_phase=readings.peak_by_phase,
         driver_peak_bytes=readings.driver_peak_bytes,
         conditions=readings.conditions,
-        traceback=failure.traceback if failure is not None and outcome is Outcome.ERROR else None,
+        traceback=failure.traceback
+        if failure is not None and outcome is Outcome.ERROR
+        else None,
     )
 
 
-def _evidence_of(end: TrialEnd, outcome: Outcome, reason: str, backend: Backend) -> Evidence:
+def _evidence_of(
+    end: TrialEnd, outcome: Outcome, reason: str, backend: Backend
+) -> Evidence:
     failure = end.messages.failure
     texts = [end.log]
     if failure is not None:
         texts.append(failure.traceback or failure.reason)
     lines = end.log.splitlines()
-    tail = [line for line in lines if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
+    tail = [line for line in lines if line.strip() and not _NOISE.search(line)][
+        -_TAIL_LINES:
+    ]
     exit_code = end.exit_code
     killed_by = None
     if exit_code is not None and exit_code < 0:
@@ -179,7 +192,11 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits) -> tuple[Outcom
             return Outcome.HOST_OOM, f"{reason}; {_last_reading(end, limits)}"
         return Outcome.CRASHED, reason
     has_no_space = _NO_SPACE in (failure.traceback or reason)
-    if failure.kind is FailureKind.ERROR and has_no_space and _is_shared_memory_full(end):
+    if (
+        failure.kind is FailureKind.ERROR
+        and has_no_space
+        and _is_shared_memory_full(end)
+    ):
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
     return Outcome(failure.kind), reason
 
@@ -188,7 +205,9 @@ def _or_shortage(
     outcome: Outcome, reason: str, end: TrialEnd, failure: Failure, backend: Backend
 ) -> tuple[Outcome, str]:
     """Return an outcome or, if an error followed a shortage in the log, that of the shortage."""
-    if outcome is not Outcome.ERROR or not backend.suspects.search(failure.traceback or reason):
+    if outcome is not Outcome.ERROR or not backend.suspects.search(
+        failure.traceback or reason
+    ):
         return outcome, reason
     shortage = _last_match(backend.oom_lines, end.log)
     shortage = shortage or _last_match(backend.shortage_lines, end.log)
@@ -216,7 +235,10 @@ def _of_silence(  # noqa: PLR0911  # the rules in order: the first that matches 
         return Outcome.TIMEOUT, f"ended at its deadline after {seconds}, while {doing}"
     if end.readings.breach is Breach.HANG:
         pause = format_seconds(end.readings.pause_seconds)
-        return Outcome.TIMEOUT, f"hung: its processes were idle for {pause} while {doing}"
+        return (
+            Outcome.TIMEOUT,
+            f"hung: its processes were idle for {pause} while {doing}",
+        )
     host_line = _last_match(_HOST_OOM_LINES, end.log)
     if host_line is not None:
         return Outcome.HOST_OOM, f"{how} after it wrote: {host_line}; {reading}"

@@ -70,7 +70,9 @@ class ServerLostError(TrialProcessError):
 class ServerConnection:
     """Starts a trial server in a mode, "fork" or "plain", and exchanges messages with it."""
 
-    def __init__(self, mode: str, folder: TuneFolder, environment: dict[str, str]) -> None:
+    def __init__(
+        self, mode: str, folder: TuneFolder, environment: dict[str, str]
+    ) -> None:
         with explained_errors(folder.path):
             log = folder.server_log.open("wb")
         self._folder = folder
@@ -79,7 +81,14 @@ class ServerConnection:
         with theirs, log:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, mode, str(theirs.fileno()), str(folder.path)],
+                    [
+                        sys.executable,
+                        "-c",
+                        _PROGRAM,
+                        mode,
+                        str(theirs.fileno()),
+                        str(folder.path),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -110,7 +119,9 @@ class ServerConnection:
             message = self.receive(_START_SECONDS) or message
         except ServerLostError:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                message["failed"] = f"its process {how_it_ended(self._process.wait(_STOP_SECONDS))}"
+                message["failed"] = (
+                    f"its process {how_it_ended(self._process.wait(_STOP_SECONDS))}"
+                )
             message["failed"] += f"\n\n{read_log(self._folder.server_log)}"
         self.is_ready = "ready" in message
         if not self.is_ready:
@@ -224,12 +235,16 @@ def _reap(driver: Connection) -> None:
 # From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and may read a
 # message about a trial that has just ended in its place. The answer with the pid acknowledges here.
 def _send_descriptor(connection: Connection, descriptor: int) -> None:
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+    with socket.fromfd(
+        connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM
+    ) as stream:
         socket.send_fds(stream, [b"0"], [descriptor])
 
 
 def _received_descriptor(connection: Connection) -> int:
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+    with socket.fromfd(
+        connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM
+    ) as stream:
         descriptors = socket.recv_fds(stream, 1, 1)[1]
     if not descriptors:
         raise EOFError("the driver has ended")

@@ -137,7 +137,10 @@ class Watcher:
     @property
     def peak_bytes(self) -> int:
         """The highest ΣPSS of the phases that count, in bytes; 0 before the first reading."""
-        return max((size for phase, size in self.peak_by_phase.items() if phase.counts), default=0)
+        return max(
+            (size for phase, size in self.peak_by_phase.items() if phase.counts),
+            default=0,
+        )
 
     def readings(self) -> Readings:
         """Return what was read so far."""
@@ -215,7 +218,9 @@ class Watcher:
             self._read(self.phase)
             self._pss_read = now
             growth_bytes = 0
-            self._pss_due = now + max(_PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY)
+            self._pss_due = now + max(
+                _PSS_SECONDS, (time.monotonic() - now) / _PSS_DUTY
+            )
         shortest, longest = _REST_SECONDS
         room_bytes = self._limit - self.last_bytes - growth_bytes
         growing_seconds = room_bytes / _GROWTH_BYTES_PER_SECOND
@@ -225,7 +230,9 @@ class Watcher:
         if self.last_bytes > self._limit:
             return Breach.HOST_LIMIT
         is_late = now >= self._deadline
-        most_seconds = self._most_idle_seconds / 2 if is_late else self._most_idle_seconds
+        most_seconds = (
+            self._most_idle_seconds / 2 if is_late else self._most_idle_seconds
+        )
         # the input pipeline alone has no allocator that retries
         if self.phase is not Phase.INPUT_ALONE:
             most_seconds += _RETRY_SECONDS
@@ -244,7 +251,9 @@ class Watcher:
         # may have ended.
         total = self.reserved_bytes
         unseen = 0
-        living = host.of_living(self._tree, lambda each: (each.pid, ProcessMemory.of(each)))
+        living = host.of_living(
+            self._tree, lambda each: (each.pid, ProcessMemory.of(each))
+        )
         for pid, memory in living:
             total += memory.held
             if pid == self._root.pid:
@@ -261,7 +270,9 @@ class Watcher:
         self.peak_by_phase[phase] = max(self.peak_by_phase.get(phase, 0), size)
 
     def _read_device(self, device: Device, used_before: int | None) -> None:
-        total_used, tree_used = gpus.used_bytes(device, {process.pid for process in self._tree})
+        total_used, tree_used = gpus.used_bytes(
+            device, {process.pid for process in self._tree}
+        )
         if tree_used is None and total_used is not None and used_before is not None:
             tree_used = max(0, total_used - used_before)
         if tree_used is not None:
@@ -281,7 +292,9 @@ class Watcher:
             return None
         cores = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores)
         other, idle = cores or (None, None)
-        return Conditions(host.visible_cores(), other, idle, tuple(sorted(self._throttles)))
+        return Conditions(
+            host.visible_cores(), other, idle, tuple(sorted(self._throttles))
+        )
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
@@ -325,7 +338,9 @@ class Pauses:
         """
         cpu_seconds = host.cpu_seconds(tree)
         # not from the page cache
-        bytes_read = sum(host.of_living(tree, lambda process: process.io_counters().read_bytes))
+        bytes_read = sum(
+            host.of_living(tree, lambda process: process.io_counters().read_bytes)
+        )
         # an end of a process takes its numbers away, and is progress, too
         has_worked = abs(cpu_seconds - self._cpu_seconds) >= _IDLE_CPU_SECONDS
         has_read = bytes_read != self._bytes_read
@@ -346,7 +361,9 @@ def hang_seconds(pauses: Sequence[tuple[float, int]], batch_size: int) -> float:
     then.
     """
     # data that waits for a network or a lock also pauses, and for longer if batches are larger
-    expected = [seconds * max(1.0, batch_size / finished) for seconds, finished in pauses]
+    expected = [
+        seconds * max(1.0, batch_size / finished) for seconds, finished in pauses
+    ]
     return max(_LEAST_HANG_SECONDS, _HANG_RATIO * max(expected, default=math.inf))
 
 

@@ -62,7 +62,9 @@ class Message:
         """Join this message with a later one: keep the latest value of each field, and all
         estimates.
         """
-        latest = {name: value for name, value in vars(later).items() if value is not None}
+        latest = {
+            name: value for name, value in vars(later).items() if value is not None
+        }
         latest["footprints"] = self.footprints + later.footprints
         latest["gpus"] = self.gpus + later.gpus
         return replace(self, **latest)
@@ -77,7 +79,9 @@ class Message:
         # needs two points
         methods = [footprint.method for footprint in reversed(self.footprints)]
         method = max(methods, key=lambda name: min(methods.count(name), 2), default="")
-        footprints = tuple(footprint for footprint in self.footprints if footprint.method == method)
+        footprints = tuple(
+            footprint for footprint in self.footprints if footprint.method == method
+        )
         # if there is neither, the process ended before it sent them
         problem = self.estimate_problem
         if problem is None and not footprints:

@@ -54,7 +54,9 @@ def _answer(
     further = [trial for trial in trials if trial.stage is not Stage.SEARCH]
     measured = [trial.measurement for trial in trials]
     outcome = baseline_outcome(problem, readings)
-    is_known = outcome is Outcome.OK and any(trial.config == baseline for trial in rated)
+    is_known = outcome is Outcome.OK and any(
+        trial.config == baseline for trial in rated
+    )
     is_other = is_known and config != baseline
     speedup = claims.speedup(config, baseline, rounds) or Speedup(baseline, outcome)
     if speedup.is_shown or speedup.is_loss or not is_other:

@@ -88,12 +88,16 @@ def confirming_seconds(config: FitConfig, trials: Sequence[Trial]) -> float:
     """
     finished = with_outcome(trials, Outcome.OK)
     own = [trial for trial in finished if trial.config == config]
-    further = [trial.measurement.seconds for trial in own if trial.stage is not Stage.SEARCH]
+    further = [
+        trial.measurement.seconds for trial in own if trial.stage is not Stage.SEARCH
+    ]
     if further or not finished:
         return max(further, default=0.0)
     if not own:
         ran = [trial.config for trial in finished]
-        nearest = min(ran, key=lambda other: octaves(other.batch_size, config.batch_size))
+        nearest = min(
+            ran, key=lambda other: octaves(other.batch_size, config.batch_size)
+        )
         own = [trial for trial in finished if trial.config == nearest]
     times_larger = max(1.0, (config.batch_size or 1) / (own[0].config.batch_size or 1))
     steps = _FURTHER_STEPS * times_larger + _TRIAL_STEPS * (times_larger - 1)

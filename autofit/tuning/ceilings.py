@@ -60,7 +60,9 @@ def _unless_lower(ceiling: float | None, reached: float) -> float | None:
     return None if is_lower else ceiling
 
 
-def _bottleneck_of(reached: float, compute: float | None, inputs: float | None) -> Bottleneck:
+def _bottleneck_of(
+    reached: float, compute: float | None, inputs: float | None
+) -> Bottleneck:
     """Return what limits a rate; a ceiling that is None leaves the decision to the other one."""
     if compute and reached >= (1 - _WAITING_SHARE) * compute:
         return "compute"

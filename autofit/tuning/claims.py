@@ -53,7 +53,9 @@ def speedup(
         return None
     if config == baseline:
         return speedup_of(baseline, 0.0, 0.0, pairs)
-    return speedup_of(baseline, *welch_interval(logs, log_rates(baseline, rounds)), pairs)
+    return speedup_of(
+        baseline, *welch_interval(logs, log_rates(baseline, rounds)), pairs
+    )
 
 
 def speedup_of(

@@ -84,7 +84,8 @@ class Beliefs:
         rates = {
             config: self.rate(config)[0]
             for config in among
-            if replaced in (None, config) or self.probability(config, replaced) >= LIKELY
+            if replaced in (None, config)
+            or self.probability(config, replaced) >= LIKELY
         }
         if replaced is not None:
             rates[replaced] = self.rate(replaced)[0]
@@ -110,7 +111,9 @@ class Choice(NamedTuple):
 def baseline_outcome(problem: Problem, readings: Sequence[Trial]) -> Outcome:
     """Return how the runs of the baseline ended: `OK`, or how the first that failed did."""
     outcomes = (t.measurement.outcome for t in readings if t.config == problem.baseline)
-    return next((outcome for outcome in outcomes if outcome is not Outcome.OK), Outcome.OK)
+    return next(
+        (outcome for outcome in outcomes if outcome is not Outcome.OK), Outcome.OK
+    )
 
 
 def choose(

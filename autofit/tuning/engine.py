@@ -101,7 +101,9 @@ class _Engine:
             raise no_result_error(problem, self._runner.budget, readings, stop.reason)
         answers = answers_of(problem, readings, claim.rounds, stop)
         record = record_of(problem, self._log(), answers, stop.reason)
-        self.study.set_attribute(self._request.result_key(), result_files.encode(record))
+        self.study.set_attribute(
+            self._request.result_key(), result_files.encode(record)
+        )
         self.study.set_labels(_labels_of(record))
         return record
 
@@ -137,7 +139,9 @@ class _Engine:
         for number in range(ROUNDS):
             rates = dict[FitConfig, float]()
             for config in claims.order(step.configs, number):
-                trial = self._run(problem, Run(config, Stage.BESIDE, _TO_SHOW, math.inf))
+                trial = self._run(
+                    problem, Run(config, Stage.BESIDE, _TO_SHOW, math.inf)
+                )
                 if trial is None or not trial.samples_per_second:
                     return []
                 rates[config] = trial.samples_per_second
@@ -154,7 +158,9 @@ class _Engine:
         trial = self._measure(problem, step)
         if trial is None:
             return None
-        trial = replace(trial, why=step.why, stage=step.stage, decided_after=decided_after)
+        trial = replace(
+            trial, why=step.why, stage=step.stage, decided_after=decided_after
+        )
         # the baseline may be outside the space, which Optuna's parameters cannot be
         knobs = problem.space.knobs() if config in problem.space else {}
         trial = self.study.add(trial, self._request.limits, knobs, asked)
@@ -179,7 +185,9 @@ class _Engine:
                 config, activity, readings, step.most_seconds, reads_memory=not is_ample
             )
         trial = runner.confirm(config, activity, readings)
-        is_cut_off = trial.measurement.ran_out_of_time and not runner.budget.seconds_left()
+        is_cut_off = (
+            trial.measurement.ran_out_of_time and not runner.budget.seconds_left()
+        )
         return None if is_cut_off else trial
 
     def _doing(self, problem: Problem, step: Run) -> str:
@@ -204,7 +212,10 @@ class _Engine:
         sizes = [usual * factor for factor in _ESTIMATED_BATCHES]
         described = runner.describe(asked, batch_sizes=(*sizes, 1))
         smallest = replace(
-            asked, batch_size=request.placement.count, workers=1, use_multiprocessing=False
+            asked,
+            batch_size=request.placement.count,
+            workers=1,
+            use_multiprocessing=False,
         )
         if isinstance(described, Measurement) and described.outcome.is_oom:
             described = runner.describe(smallest)
@@ -227,9 +238,13 @@ class _Engine:
             similar = ()
         problem = build_problem(request, description, similar)
         space = problem.space
-        self.study.leave_out(lambda config: config not in space and config != problem.baseline)
+        self.study.leave_out(
+            lambda config: config not in space and config != problem.baseline
+        )
         max_seconds = request.settings.max_seconds
-        self._emit(Described(description, self._log(), max_seconds, tuple(space.knobs())))
+        self._emit(
+            Described(description, self._log(), max_seconds, tuple(space.knobs()))
+        )
         for text in notices(problem):
             self._emit(text)
         return problem
@@ -239,7 +254,8 @@ class _Engine:
         if not isinstance(error, TuneError):
             return
         needed: dict[str, Any] = {
-            name: getattr(error, name, None) for name in ("memory", "batch_size", "needed_bytes")
+            name: getattr(error, name, None)
+            for name in ("memory", "batch_size", "needed_bytes")
         }
         error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
 
@@ -247,7 +263,9 @@ class _Engine:
         request = self._request
         readings = self.study.trials()
         # a further run that failed counts against its config
-        trials = [t for t in readings if t.stage is Stage.SEARCH or not t.samples_per_second]
+        trials = [
+            t for t in readings if t.stage is Stage.SEARCH or not t.samples_per_second
+        ]
         return TuneLog(
             limits=request.limits,
             machine=request.machine,
@@ -267,7 +285,10 @@ class _Engine:
 def _labels_of(record: TuneRecord) -> dict[str, str]:
     """Return the answers in words, for Optuna's tools."""
     labels = {}
-    for name, answer in (("at your batch", record.same_batch), ("fastest", record.fastest)):
+    for name, answer in (
+        ("at your batch", record.same_batch),
+        ("fastest", record.fastest),
+    ):
         if answer is not None:
             rate = format_rate(answer.samples_per_second)
             labels[name] = f"{answer.config}: {rate} samples/s"
@@ -279,4 +300,6 @@ def _sampler_of(problem: Problem) -> BoundedSampler | None:
     other = problem.request.settings.options.sampler
     if other is None:
         return None
-    return BoundedSampler(other, problem.space, baseline=problem.baseline, **vars(problem.context))
+    return BoundedSampler(
+        other, problem.space, baseline=problem.baseline, **vars(problem.context)
+    )

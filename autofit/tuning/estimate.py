@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autofit.errors import NoTrialFinishedError
-from autofit.records.description import Description, EstimateRecord, EstimateRow, Footprint
+from autofit.records.description import (
+    Description,
+    EstimateRecord,
+    EstimateRow,
+    Footprint,
+)
 from autofit.records.events import Emit
 from autofit.records.machine import Device
 from autofit.records.trial import FitConfig
@@ -56,7 +61,11 @@ def estimate(
         )
     else:
         baseline = FitConfig.of(
-            {knob: value for knob, value in baseline.values().items() if knob in described.knobs}
+            {
+                knob: value
+                for knob, value in baseline.values().items()
+                if knob in described.knobs
+            }
         )
         estimates = _Estimates(request, described, baseline)
         rows = [estimates.row(footprint) for footprint in described.footprints]
@@ -64,7 +73,13 @@ def estimate(
         grid = {*batch_grid(1, highest), *sizes}
         largest = max(filter(estimates.fits, grid), default=None)
     return EstimateRecord(
-        described, baseline, request.limits, request.machine, device, tuple(rows), largest
+        described,
+        baseline,
+        request.limits,
+        request.machine,
+        device,
+        tuple(rows),
+        largest,
     )
 
 
@@ -78,13 +93,17 @@ def _require_estimate(described: Description, gpus: str) -> None:
 class _Estimates:
     """Estimates the memory of a described workload with a config, for any batch size."""
 
-    def __init__(self, request: TuneRequest, described: Description, config: FitConfig) -> None:
+    def __init__(
+        self, request: TuneRequest, described: Description, config: FitConfig
+    ) -> None:
         self._described = described
         self._config = config
         self._limits = request.limits
         self._cores = request.machine.cores
         self._on_cpu = request.placement.device is None
-        self._memory = Memory(SearchContext(described, self._limits, self._cores, self._on_cpu))
+        self._memory = Memory(
+            SearchContext(described, self._limits, self._cores, self._on_cpu)
+        )
 
     def row(self, footprint: Footprint) -> EstimateRow:
         size = footprint.batch_size
@@ -103,5 +122,7 @@ class _Estimates:
 
     def _upper_bytes(self, batch_size: int) -> tuple[int, int]:
         sized = replace(self._config, batch_size=batch_size)
-        device, host = self._memory.upper_bytes(ConfigArrays([sized], self._cores))[:, 0]
+        device, host = self._memory.upper_bytes(ConfigArrays([sized], self._cores))[
+            :, 0
+        ]
         return round(device), round(host)

@@ -112,7 +112,9 @@ class Policy:
         """
         if claim.rounds:
             return self._conclude(claim, readings, seconds)
-        step = self._worth_a_run(readings, max(0.0, self._max_seconds - seconds), no_new)
+        step = self._worth_a_run(
+            readings, max(0.0, self._max_seconds - seconds), no_new
+        )
         if isinstance(step, Run):
             return step
         return self._conclude(claims.Claim(reason=step), readings, seconds)
@@ -133,7 +135,9 @@ class Policy:
             return Stop(None, reason)
         line = () if rounds else self._to_compare(choice, readings, seconds)
         if line:
-            end = seconds + ROUNDS * sum(confirming_seconds(config, readings) for config in line)
+            end = seconds + ROUNDS * sum(
+                confirming_seconds(config, readings) for config in line
+            )
             if end <= self._max_seconds:
                 return Compare(line, reason)
             needed_seconds = _round_up(end)
@@ -157,11 +161,17 @@ class Policy:
         """Return the run that is worth most, or why none is."""
         runs = [trial for trial in readings if trial.stage in LOOP]
         seconds = self._seconds_for_a_trial(readings, seconds_left)
-        expected = trial_seconds([trial for trial in runs if trial.stage is Stage.SEARCH])
-        if reason := self._used_up(runs) or self._too_short(seconds, expected, seconds_left):
+        expected = trial_seconds(
+            [trial for trial in runs if trial.stage is Stage.SEARCH]
+        )
+        if reason := self._used_up(runs) or self._too_short(
+            seconds, expected, seconds_left
+        ):
             return reason
         # with time for few runs, hardly any would follow one that is only made to learn from
-        decision = self._search.propose(readings, is_short=seconds < _FEW_RUNS * expected)
+        decision = self._search.propose(
+            readings, is_short=seconds < _FEW_RUNS * expected
+        )
         proposal = decision.proposal
         if proposal is None:
             return decision.stop_reason or ""
@@ -181,8 +191,15 @@ class Policy:
         most = self._settings.max_trials
         outcomes = {run.measurement.outcome for run in runs}
         if len(runs) >= most:
-            return "the only trial is used up" if most == 1 else f"all {most} trials are used up"
-        if len(runs) >= _HOPELESS_TRIALS and outcomes <= {Outcome.TIMEOUT, Outcome.CRASHED}:
+            return (
+                "the only trial is used up"
+                if most == 1
+                else f"all {most} trials are used up"
+            )
+        if len(runs) >= _HOPELESS_TRIALS and outcomes <= {
+            Outcome.TIMEOUT,
+            Outcome.CRASHED,
+        }:
             return f"the first {len(runs)} trials all timed out or crashed"
         return None
 
@@ -200,7 +217,9 @@ class Policy:
             left = "is used up"
         return f"max_seconds ({self._max_seconds:g}) {left}"
 
-    def _seconds_for_a_trial(self, readings: Sequence[Trial], seconds_left: float) -> float:
+    def _seconds_for_a_trial(
+        self, readings: Sequence[Trial], seconds_left: float
+    ) -> float:
         """Return how long a trial may take.
 
         What would be delivered, or its own config, must still have a run after it.
@@ -222,7 +241,9 @@ class Policy:
         rated = rated_trials(readings)
         proven = {trial.config for trial in rated if trial.stage is not Stage.SEARCH}
         configs = [choice.fastest, choice.own]
-        if not self._is_largest and all(t.config != self._problem.baseline for t in readings):
+        if not self._is_largest and all(
+            t.config != self._problem.baseline for t in readings
+        ):
             configs.insert(1, self._problem.baseline)
         wanted = dict.fromkeys(config for config in configs if config is not None)
         return [config for config in wanted if config not in proven]
@@ -235,13 +256,17 @@ class Policy:
         They are as many as a tune has time for.
         """
         baseline = self._problem.baseline
-        if self._is_largest or baseline_outcome(self._problem, readings) is not Outcome.OK:
+        if (
+            self._is_largest
+            or baseline_outcome(self._problem, readings) is not Outcome.OK
+        ):
             return ()
         least = 1 / (1 - self._settings.options.tolerance)
         faster = [
             config
             for config in dict.fromkeys((choice.own, choice.fastest))
-            if config and (choice.beliefs.speedup(config, baseline).ratio or 0.0) > least
+            if config
+            and (choice.beliefs.speedup(config, baseline).ratio or 0.0) > least
         ]
         searched = [trial for trial in readings if trial.stage is Stage.SEARCH]
         further = [trial for trial in readings if trial.stage is not Stage.SEARCH]

@@ -47,7 +47,9 @@ class Problem:
     @property
     def own_batch(self) -> int | None:
         """The batch size of the baseline, if the fastest of that size is an answer of its own."""
-        has_two = self.request.settings.batch_size == TUNE and self.request.changes_learning
+        has_two = (
+            self.request.settings.batch_size == TUNE and self.request.changes_learning
+        )
         has_other_sizes = len(self.space.batch_size or ()) > 1
         return self.baseline.batch_size if has_two and has_other_sizes else None
 
@@ -74,12 +76,19 @@ def build_problem(
     left.
     """
     space = build_space_of(request, description)
-    _require_memory(request, description, space.batch_size[0] if space.batch_size else None)
+    _require_memory(
+        request, description, space.batch_size[0] if space.batch_size else None
+    )
     whole = request.baseline(description)
-    baseline = space.canonical(FitConfig.of({knob: getattr(whole, knob) for knob in space.knobs()}))
+    baseline = space.canonical(
+        FitConfig.of({knob: getattr(whole, knob) for knob in space.knobs()})
+    )
     if description.fixed_batch_size is not None:
         baseline = replace(baseline, batch_size=description.fixed_batch_size)
-    if request.settings.effective_batch_size is not None and not description.accumulates_by:
+    if (
+        request.settings.effective_batch_size is not None
+        and not description.accumulates_by
+    ):
         raise UsageError(
             "the train step does not use the optimizer given to compile, so autofit cannot "
             f"accumulate gradients; add a parameter {accumulation.NAME} to build_model and pass "
@@ -89,14 +98,21 @@ def build_problem(
     return Problem(request, description, space, baseline, tuple(similar))
 
 
-def _require_memory(request: TuneRequest, description: Description, smallest: int | None) -> None:
+def _require_memory(
+    request: TuneRequest, description: Description, smallest: int | None
+) -> None:
     """Raise `NothingFitsError` if the smallest batch cannot fit."""
     limit_bytes = request.limits.device_bytes
     needed_bytes = least_device_bytes(description, smallest or 1)
     if limit_bytes is not None and needed_bytes > limit_bytes:
         is_lowered = request.lowered.get("device_bytes") == limit_bytes
         raise NothingFitsError(
-            "device", smallest, needed_bytes, limit_bytes, estimated=True, is_lowered=is_lowered
+            "device",
+            smallest,
+            needed_bytes,
+            limit_bytes,
+            estimated=True,
+            is_lowered=is_lowered,
         )
 
 
@@ -109,8 +125,12 @@ def build_space_of(request: TuneRequest, description: Description) -> SearchSpac
     present = _present_values(request, description)
     steps = [STEPS_PER_EXECUTION] if _searches_steps(request, description) else []
     if not (description.knobs or steps or settings.space.values()):
-        reasons = [f"{knobs}: {reason}" for knobs, reason in description.untuned.items()]
-        problem = "; ".join(reasons) or "every knob is fixed; remove one from data_kwargs"
+        reasons = [
+            f"{knobs}: {reason}" for knobs, reason in description.untuned.items()
+        ]
+        problem = (
+            "; ".join(reasons) or "every knob is fixed; remove one from data_kwargs"
+        )
         raise UsageError(f"nothing to tune: {problem}")
     space = build_space(
         settings.space.values(),
@@ -181,7 +201,9 @@ def _workers(
         return _of_processes(description, space, present)
     if not kind.keras_starts_workers and makes_processes(description.knobs):
         # tf.data chooses a number of threads, not of processes
-        numbers = tuple(workers for workers in space.workers or () if workers != AUTOTUNE)
+        numbers = tuple(
+            workers for workers in space.workers or () if workers != AUTOTUNE
+        )
         return {"use_multiprocessing": (True,), "workers": numbers}
     if description.processes_hang and space.use_multiprocessing is not None:
         return {"use_multiprocessing": (False,)}
@@ -237,17 +259,24 @@ def _searches_steps(request: TuneRequest, description: Description) -> bool:
     """
     settings = request.settings
     default = description.defaults.get(STEPS_PER_EXECUTION)
-    if STEPS_PER_EXECUTION not in {**settings.space.values(), **settings.baseline.values()}:
+    if STEPS_PER_EXECUTION not in {
+        **settings.space.values(),
+        **settings.baseline.values(),
+    }:
         # Keras validates for whole calls, so these would no longer be what the user asked for
         has_steps = VALIDATION_STEPS in request.call_source.fit_kwargs
         # `predict` joins the outputs of a call, which must then have the same shape
         joins_unlike = request.call_source.call == PREDICT and bool(description.shapes)
         # callbacks of batches would not run for each batch
         is_heard = bool(description.batch_callbacks)
-        is_usual = default == 1 and request.placement.count == 1 and bool(description.knobs)
+        is_usual = (
+            default == 1 and request.placement.count == 1 and bool(description.knobs)
+        )
         return is_usual and not (has_steps or joins_unlike or is_heard)
     if default is None:
-        able = [each.title for each in BACKENDS.values() if each.has_steps_per_execution]
+        able = [
+            each.title for each in BACKENDS.values() if each.has_steps_per_execution
+        ]
         raise UsageError(
             f"{STEPS_PER_EXECUTION} is given, but it cannot be set for this model (it can with "
             f"Keras 3 on {' and '.join(able)}, unless the model defines make_train_function or "

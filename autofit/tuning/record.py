@@ -26,7 +26,10 @@ from autofit.workload.script.identity import digest_of
 
 
 def record_of(
-    problem: Problem, log: TuneLog, answers: tuple[Answer, Answer | None], stop_reason: str
+    problem: Problem,
+    log: TuneLog,
+    answers: tuple[Answer, Answer | None],
+    stop_reason: str,
 ) -> TuneRecord:
     """Make the record of a tune.
 
@@ -55,7 +58,9 @@ def record_of(
     )
 
 
-def _with_arguments(answer: Answer, request: TuneRequest, description: Description) -> Answer:
+def _with_arguments(
+    answer: Answer, request: TuneRequest, description: Description
+) -> Answer:
     """Return an answer with the arguments that set its config and, of a script, its code."""
     config = answer.config
     data_kwargs, tuned_kwargs = render_kwargs(description, config)
@@ -65,7 +70,9 @@ def _with_arguments(answer: Answer, request: TuneRequest, description: Descripti
         request.baseline(description).batch_size,
         scale_validation="batch_size" in description.validation_knobs,
     )
-    steps = accumulation.steps_of(config.batch_size, request.settings.effective_batch_size)
+    steps = accumulation.steps_of(
+        config.batch_size, request.settings.effective_batch_size
+    )
     code = ""
     if request.script is not None:
         code = _changes(request.script, description, answer)
@@ -96,7 +103,9 @@ def _digests_of(
     if script is None:
         return ()
     configs = [answer.config for answer in answers if answer is not None]
-    edited = [digest_of(script, edits_for(description.places, config)) for config in configs]
+    edited = [
+        digest_of(script, edits_for(description.places, config)) for config in configs
+    ]
     return (digest_of(script, None), *edited)
 
 
@@ -105,14 +114,20 @@ def no_result_error(
 ) -> NothingFitsError | NoTrialFinishedError:
     """Make the error for a tune whose trials all failed, or whose configs all failed later."""
     ended = [trial.measurement for trial in trials]
-    was_cut = all(m.ran_out_of_time and m.seconds < budget.max_trial_seconds for m in ended)
+    was_cut = all(
+        m.ran_out_of_time and m.seconds < budget.max_trial_seconds for m in ended
+    )
     if was_cut or not budget.seconds_left():
-        return NoTrialFinishedError(budget.too_short(ended, f"a trial finished{_last_of(ended)}"))
+        return NoTrialFinishedError(
+            budget.too_short(ended, f"a trial finished{_last_of(ended)}")
+        )
     limits = problem.request.limits
     judged = [_under(limits, trial) for trial in trials]
     over = [trial for trial in judged if trial.measurement.outcome.is_oom]
     if over:
-        return _too_large_error(problem, min(over, key=lambda each: cost(each.config)), stop_reason)
+        return _too_large_error(
+            problem, min(over, key=lambda each: cost(each.config)), stop_reason
+        )
     failed = "no trial finished"
     if any(trial.samples_per_second for trial in trials):
         failed = "every config that finished failed later"
@@ -121,7 +136,9 @@ def no_result_error(
     remedy = ""
     if all(measured.ran_out_of_time for measured in ended):
         remedy = ". Raise max_trial_seconds in options"
-    return NoTrialFinishedError(f"{failed} ({counts or stop_reason}){_last_of(ended)}{remedy}")
+    return NoTrialFinishedError(
+        f"{failed} ({counts or stop_reason}){_last_of(ended)}{remedy}"
+    )
 
 
 def _last_of(ended: Sequence[Measurement]) -> str:
@@ -184,4 +201,6 @@ def _under(limits: Limits, trial: Trial) -> Trial:
     is_on_host = (measured.host_peak_bytes or 0) > limits.host_bytes
     outcome = Outcome.HOST_OOM if is_on_host else Outcome.DEVICE_OOM
     evidence = Evidence("its peak is above the present limit")
-    return replace(trial, measurement=replace(measured, outcome=outcome, evidence=evidence))
+    return replace(
+        trial, measurement=replace(measured, outcome=outcome, evidence=evidence)
+    )

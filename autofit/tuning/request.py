@@ -62,7 +62,9 @@ class TuneRequest:
         """Whether another batch size changes the updates: not in inference, nor if gradients are
         accumulated.
         """
-        return self.call_source.call == FIT and self.settings.effective_batch_size is None
+        return (
+            self.call_source.call == FIT and self.settings.effective_batch_size is None
+        )
 
     def baseline(self, description: Description) -> FitConfig:
         """Return the baseline. For each knob it has the user's value, the data's own value or
@@ -71,7 +73,9 @@ class TuneRequest:
         # a batch size that several devices cannot share evenly does not train; it is rounded up to
         # one that they can share
         baseline = with_defaults(self.asked_baseline, description.defaults)
-        return replace(baseline, batch_size=self.placement.shared(baseline.batch_size or 1))
+        return replace(
+            baseline, batch_size=self.placement.shared(baseline.batch_size or 1)
+        )
 
     def under(self, failed_bytes: Mapping[str, int]) -> TuneRequest:
         """Return the request under limits below results that failed in the user's training.
@@ -94,7 +98,9 @@ class TuneRequest:
             "driver": device.driver if device else "",
             # as written: a percentage is the same request if its bytes change
             "limits": (str(settings.device_memory), str(settings.host_memory)),
-            "space": {knob: repr(values) for knob, values in settings.space.values().items()},
+            "space": {
+                knob: repr(values) for knob, values in settings.space.values().items()
+            },
             "baseline": settings.baseline.values(),
             "effective_batch_size": settings.effective_batch_size,
         }
@@ -165,7 +171,9 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
         return None
     from autofit.storage import connection  # imported late: it imports Optuna
 
-    attributes = connection.attributes_of(request.settings.storage, request.fingerprint()) or {}
+    attributes = (
+        connection.attributes_of(request.settings.storage, request.fingerprint()) or {}
+    )
     limits = request.under(attributes.get(result_files.FAILED) or {}).limits
     try:
         stored = result_files.decode(attributes.get(request.result_key()))
@@ -179,5 +187,7 @@ def reuse(request: TuneRequest, emit: Emit) -> TuneRecord | None:
     when = datetime.fromtimestamp(stored.started_at)
     where = stored.machine.host or "this host"
     again = "to tune again, use --fresh (in Python, options={'fresh': True})"
-    emit(f"using the stored result of the tune at {when:%Y-%m-%d %H:%M} on {where}; {again}")
+    emit(
+        f"using the stored result of the tune at {when:%Y-%m-%d %H:%M} on {where}; {again}"
+    )
     return replace(stored, call_source=request.call_source)

@@ -60,7 +60,9 @@ class TrialRunner:
         if isinstance(result, Description):
             self._epoch_samples = result.sample_count
             if result.jit_compile:
-                self.budget.max_trial_seconds += BACKENDS[result.backend].compile_seconds
+                self.budget.max_trial_seconds += BACKENDS[
+                    result.backend
+                ].compile_seconds
         return result
 
     def measure(
@@ -89,7 +91,9 @@ class TrialRunner:
         )
         return Trial(config, self._run_undisturbed(spec, activity), activity.why)
 
-    def confirm(self, config: FitConfig, activity: Activity, trials: Sequence[Trial]) -> Trial:
+    def confirm(
+        self, config: FitConfig, activity: Activity, trials: Sequence[Trial]
+    ) -> Trial:
         """Run a config for longer than a new one; it or another is among `trials` that finished.
 
         Its first such run starts with a short epoch and its validation. What earlier ones read of
@@ -97,7 +101,9 @@ class TrialRunner:
         """
         finished = [trial for trial in trials if trial.samples_per_second]
         own = [trial for trial in finished if trial.config == config]
-        earlier = [trial.measurement for trial in own if trial.stage is not Stage.SEARCH]
+        earlier = [
+            trial.measurement for trial in own if trial.stage is not Stage.SEARCH
+        ]
         measured = (own or finished)[0].measurement
         spec = self._spec(
             Role.CONFIRM,
@@ -116,7 +122,9 @@ class TrialRunner:
             run = _with_gap(run, gaps)
         return Trial(config, run, activity.why)
 
-    def _spec(self, role: Role, config: FitConfig, seconds: float, **changes: Any) -> TrialSpec:
+    def _spec(
+        self, role: Role, config: FitConfig, seconds: float, **changes: Any
+    ) -> TrialSpec:
         """Return the spec of a trial that is timed for some seconds.
 
         It reads the gap between epochs where that may exceed half of the tolerance.
@@ -133,7 +141,11 @@ class TrialRunner:
             "epoch_samples": self._epoch_samples,
         }
         return TrialSpec(
-            role, config, self.request.limits, measure_seconds=seconds, **usual | changes
+            role,
+            config,
+            self.request.limits,
+            measure_seconds=seconds,
+            **usual | changes,
         )
 
     def _run_undisturbed(self, spec: TrialSpec, activity: Activity) -> Measurement:
@@ -146,7 +158,9 @@ class TrialRunner:
         work = _other_work(result)
         if work and self._may_repeat(result):
             self._repeats_left -= 1
-            self.emit(f"{work} while {spec.config} was timed; the measurement is repeated")
+            self.emit(
+                f"{work} while {spec.config} was timed; the measurement is repeated"
+            )
             repeated: Measurement = self._run(again, activity)
             work = _other_work(repeated)
             # it goes on, so further repeats would not help
@@ -156,7 +170,9 @@ class TrialRunner:
                 result = repeated
         if work and not self._has_warned:
             self._has_warned = True
-            effect = "the measured rates are lower and less certain than on an idle machine"
+            effect = (
+                "the measured rates are lower and less certain than on an idle machine"
+            )
             self.emit(f"{work}: {effect}")
         return result
 
@@ -170,30 +186,44 @@ class TrialRunner:
         Return None if that fails, too.
         """
         limit_bytes = spec.limits.device_bytes or 0
-        limits = replace(spec.limits, device_bytes=limit_bytes - cuda_memory.LIBRARY_BYTES)
+        limits = replace(
+            spec.limits, device_bytes=limit_bytes - cuda_memory.LIBRARY_BYTES
+        )
         lower: Measurement = self._run(replace(spec, limits=limits), activity)
         if lower.outcome is not Outcome.OK:
             return None
         limit = format_bytes(limit_bytes)
         less = format_bytes(limit_bytes - cuda_memory.LIBRARY_BYTES)
         text = f"a device limit of {limit} left no memory for the GPU's libraries"
-        remedy = f"Set device_memory to {less}, and set the same limit in your own training"
+        remedy = (
+            f"Set device_memory to {less}, and set the same limit in your own training"
+        )
         self.emit(f"{spec.config}: {text}; a limit of {less} did. {remedy}")
         return lower
 
-    def _run(self, spec: TrialSpec, activity: Activity, *, is_second: bool = False) -> Any:
+    def _run(
+        self, spec: TrialSpec, activity: Activity, *, is_second: bool = False
+    ) -> Any:
         """Run a process, again if its server was lost.
 
         Return a description, if that is its task, or a measurement.
         """
         self.emit(activity)
-        result = self._launcher.run(spec, lambda phase: self.emit(replace(activity, phase=phase)))
-        if is_second or isinstance(result, Description) or not result.evidence.server_lost:
+        result = self._launcher.run(
+            spec, lambda phase: self.emit(replace(activity, phase=phase))
+        )
+        if (
+            is_second
+            or isinstance(result, Description)
+            or not result.evidence.server_lost
+        ):
             return result
         what = activity.config or activity.doing
         self.emit(f"{what}: {result.evidence.reason}. It is repeated with a new server")
         left_seconds = min(spec.deadline_seconds, self.budget.seconds_left())
-        return self._run(replace(spec, deadline_seconds=left_seconds), activity, is_second=True)
+        return self._run(
+            replace(spec, deadline_seconds=left_seconds), activity, is_second=True
+        )
 
 
 def _step_rate(config: FitConfig, trials: Sequence[Trial]) -> float | None:
@@ -223,7 +253,9 @@ def measure(
     runner = TrialRunner(request, launcher, emit)
     trials = []
     for number, config in enumerate(configs, 1):
-        trial = runner.measure(config, Activity(f"trial {number} of {len(configs)}", config))
+        trial = runner.measure(
+            config, Activity(f"trial {number} of {len(configs)}", config)
+        )
         trials.append(trial)
         emit(trial)
         raise_user_error(trial.measurement)
@@ -276,7 +308,11 @@ def not_described(measurement: Measurement, budget: Budget) -> NoTrialFinishedEr
         return NoTrialFinishedError(
             budget.too_short([measurement], "the model and the data were built")
         )
-    problem = f"the model and the data could not be built: {measurement.evidence.reason}"
+    problem = (
+        f"the model and the data could not be built: {measurement.evidence.reason}"
+    )
     if measurement.ran_out_of_time:
-        problem += ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
+        problem += (
+            ". Raise max_trial_seconds (in options), or max_seconds if that is shorter"
+        )
     return NoTrialFinishedError(problem)

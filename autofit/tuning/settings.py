@@ -30,9 +30,13 @@ def _sampler(value: Any) -> Any:
 
 
 Share = Annotated[
-    float, Field(ge=0, lt=1, strict=False), written_as("write a share below 1, such as 0.02")
+    float,
+    Field(ge=0, lt=1, strict=False),
+    written_as("write a share below 1, such as 0.02"),
 ]
-Memory = Annotated[str | int, AfterValidator(limits.check_amount), written_as(limits.AMOUNTS)]
+Memory = Annotated[
+    str | int, AfterValidator(limits.check_amount), written_as(limits.AMOUNTS)
+]
 Device = Annotated[
     str,
     Field(pattern=gpus.DEVICE),
@@ -46,7 +50,8 @@ Seconds = Annotated[
     written_as("write a number of seconds above 0"),
 ]
 BatchSize = Annotated[
-    Literal["tune", "keep", "largest"] | Whole, written_as("write tune, keep, largest or a number")
+    Literal["tune", "keep", "largest"] | Whole,
+    written_as("write tune, keep, largest or a number"),
 ]
 
 

@@ -37,7 +37,9 @@ def place_of(model: Any, build_model: Callable[..., Any]) -> str:
     if is_argument_of(build_model):
         return BUILD_MODEL
     return (
-        "optimizer.inner_optimizer" if hasattr(model.optimizer, "inner_optimizer") else "optimizer"
+        "optimizer.inner_optimizer"
+        if hasattr(model.optimizer, "inner_optimizer")
+        else "optimizer"
     )
 
 
@@ -54,7 +56,9 @@ def accumulate(model: Any, steps: int) -> None:
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     problem = ""
     if not hasattr(optimizer, NAME):
-        problem = f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3"
+        problem = (
+            f"{type(optimizer).__name__} has no {NAME}; use an optimizer of Keras 3"
+        )
     elif optimizer.built:
         problem = (
             "build_model returns a model whose optimizer is already built, so autofit cannot "

@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ValidationError, WrapValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 
 from autofit.errors import Problem, UsageError
 from autofit.records.knobs import KNOBS
@@ -99,7 +105,8 @@ def collecting(problems: list[Problem], key: str | None = None) -> Iterator[None
         yield
     except UsageError as error:
         problems += [
-            each if each.key or not key else replace(each, key=key) for each in error.problems
+            each if each.key or not key else replace(each, key=key)
+            for each in error.problems
         ]
 
 
@@ -118,7 +125,9 @@ def _explain(
         return handler(values)
     except ValidationError as error:
         fields = getattr(cls, "model_fields", {})
-        raise_joined([one for part in error.errors() for one in _problems_of(part, fields)])
+        raise_joined(
+            [one for part in error.errors() for one in _problems_of(part, fields)]
+        )
 
 
 # turns pydantic's errors into one `UsageError` that names each argument, its value and what is
@@ -158,10 +167,14 @@ def _problems_of(error: Any, fields: Mapping[str, Any]) -> Sequence[Problem]:
                 if inspect.isclass(inner) and issubclass(inner, BaseModel)
                 else {}
             )
-        problem = no_such(keys[-1], [name for name, field in fields.items() if not field.exclude])
+        problem = no_such(
+            keys[-1], [name for name, field in fields.items() if not field.exclude]
+        )
     elif error["type"] == "missing":
         problem = f"is missing; {FUNCTION}"
     else:
         reason = error["msg"].removeprefix("Value error, ")
-        problem = f"{error['input']!r:.100} is not allowed: {reason[0].lower()}{reason[1:]}"
+        problem = (
+            f"{error['input']!r:.100} is not allowed: {reason[0].lower()}{reason[1:]}"
+        )
     return [Problem(problem, ".".join(keys) or None)]

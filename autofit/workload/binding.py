@@ -22,10 +22,14 @@ from autofit.workload.script.identity import digest_of
 from autofit.workload.workload import Workload
 
 _CODE_CHARACTERS = 200  # longest value to write in code
-_Imports = dict[str, set[str]]  # the beginning of each import line, and the names that complete it
+_Imports = dict[
+    str, set[str]
+]  # the beginning of each import line, and the names that complete it
 
 
-def bind_all(workload: Workload, resolve: Callable[[str, Any], Any]) -> dict[str, dict[str, str]]:
+def bind_all(
+    workload: Workload, resolve: Callable[[str, Any], Any]
+) -> dict[str, dict[str, str]]:
     """Check the arguments of each function; for `data` and `validation`, return the knobs with
     their parameters' names.
     """
@@ -83,7 +87,8 @@ def _bind(
     except TypeError as error:
         name = getattr(function, "__name__", key)
         raise UsageError(
-            f"{name}{signature} cannot be called with these arguments: {error}", key=kwargs_key
+            f"{name}{signature} cannot be called with these arguments: {error}",
+            key=kwargs_key,
         ) from None
 
 
@@ -127,10 +132,14 @@ def call_source_of(workload: Workload) -> CallSource:
         model=model,
         **fields,
         fit_kwargs={
-            name: value for name, value in workload.fit_kwargs.items() if name not in expressions
+            name: value
+            for name, value in workload.fit_kwargs.items()
+            if name not in expressions
         },
         fit_expressions=expressions,
-        imports=tuple(line + ", ".join(sorted(names)) for line, names in imports.items()),
+        imports=tuple(
+            line + ", ".join(sorted(names)) for line, names in imports.items()
+        ),
         settings=workload.program.lines,
         elided=tuple(elided),
     )
@@ -171,7 +180,10 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
         given = {**part.keywords, **kwargs}
     for name, value in given.items():
         with contextlib.suppress(ValueError, SyntaxError, TypeError):
-            if len(code := repr(value)) <= _CODE_CHARACTERS and ast.literal_eval(code) == value:
+            if (
+                len(code := repr(value)) <= _CODE_CHARACTERS
+                and ast.literal_eval(code) == value
+            ):
                 written[name] = value
     return function, written, len(written) == len(given)
 
@@ -208,7 +220,9 @@ def _name(
         if "<locals>" in scopes:
             return last, False
     outer = name.partition(".")[0]
-    if not all(part.isidentifier() for part in module.split(".")):  # a file such as my-train.py
+    if not all(
+        part.isidentifier() for part in module.split(".")
+    ):  # a file such as my-train.py
         imports |= {
             "from importlib import import_module": set(),
             f"{outer} = import_module({module!r}).{outer}": set(),
@@ -226,7 +240,10 @@ def _variable_of(owner: Any) -> str:
         name
         for caller in inspect.stack(0)
         if is_own(Path(caller.filename))
-        for name, value in (*caller.frame.f_locals.items(), *caller.frame.f_globals.items())
+        for name, value in (
+            *caller.frame.f_locals.items(),
+            *caller.frame.f_globals.items(),
+        )
         if value is owner
     )
     return next(names, type(owner).__name__.lower())

@@ -57,7 +57,10 @@ _TAKEN = (
     *_COUNTS,
     *_RENDERED_ONLY,
 )
-OF_INFERENCE = (CALLBACKS, "verbose")  # arguments that `predict` and `evaluate` take, too
+OF_INFERENCE = (
+    CALLBACKS,
+    "verbose",
+)  # arguments that `predict` and `evaluate` take, too
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [
     f"on_{call}batch_{moment}"
@@ -118,7 +121,10 @@ def _counts_batches(callback: Any) -> bool:
     """Return whether a callback has code of the user's for each batch, or counts batches."""
     if any(isinstance(getattr(callback, name, None), int) for name in _EVERY_BATCHES):
         return True
-    hooks = (vars(callback).get(hook) or getattr(type(callback), hook, None) for hook in _HOOKS)
+    hooks = (
+        vars(callback).get(hook) or getattr(type(callback), hook, None)
+        for hook in _HOOKS
+    )
     return any(package_of(hook) != "keras" for hook in hooks if hook is not None)
 
 
@@ -148,15 +154,24 @@ def _validated(name: str, value: Any) -> Any:
         )
     if name not in _TAKEN:
         raise UsageError(no_such(name, _TAKEN), key=key)
-    if value is None or isinstance(value, TrialCallbacks) or (name == CALLBACKS and is_made(value)):
+    if (
+        value is None
+        or isinstance(value, TrialCallbacks)
+        or (name == CALLBACKS and is_made(value))
+    ):
         return value
-    if name in _COUNTS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+    if name in _COUNTS and (
+        not isinstance(value, int) or isinstance(value, bool) or value < 1
+    ):
         form = "a whole number of at least 1"
-    elif name == VALIDATION_SPLIT and not (isinstance(value, int | float) and 0 <= value < 1):
+    elif name == VALIDATION_SPLIT and not (
+        isinstance(value, int | float) and 0 <= value < 1
+    ):
         form = "a share of the samples: at least 0 and less than 1"
     elif name == CALLBACKS:
         if hasattr(value, _HOOK) or (
-            isinstance(value, list | tuple) and all(hasattr(one, "__dict__") for one in value)
+            isinstance(value, list | tuple)
+            and all(hasattr(one, "__dict__") for one in value)
         ):
             # no object crosses: some cannot be pickled
             callbacks = value if isinstance(value, list | tuple) else [value]
@@ -181,7 +196,9 @@ def _validated(name: str, value: Any) -> Any:
 
 def is_made(value: Any) -> bool:
     """Return whether callbacks are given as a function that returns them."""
-    return isinstance(value, Reference) or (callable(value) and not hasattr(value, _HOOK))
+    return isinstance(value, Reference) or (
+        callable(value) and not hasattr(value, _HOOK)
+    )
 
 
 def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
@@ -192,8 +209,12 @@ def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
     function = made.resolve() if isinstance(made, Reference) else made
     if not isinstance(made, TrialCallbacks) and takes_folder(function):
         returned = function(**{FOLDER: str(folder)})
-        callbacks = tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-        made = TrialCallbacks(callbacks, of_batches=_names(filter(_counts_batches, callbacks)))
+        callbacks = (
+            tuple(returned) if isinstance(returned, list | tuple) else (returned,)
+        )
+        made = TrialCallbacks(
+            callbacks, of_batches=_names(filter(_counts_batches, callbacks))
+        )
     elif not isinstance(made, TrialCallbacks):
         call = f"{getattr(function, '__name__', 'the function')}()"
         made = TrialCallbacks(
@@ -218,8 +239,13 @@ def rendered(
     # the chosen batch size may apply to the validation data, too
     if not chosen or not written_for:
         return dict(options)
-    scaled = {STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])} & set(options)
-    return {**options, **{name: math.ceil(options[name] * written_for / chosen) for name in scaled}}
+    scaled = {STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])} & set(
+        options
+    )
+    return {
+        **options,
+        **{name: math.ceil(options[name] * written_for / chosen) for name in scaled},
+    }
 
 
 def with_class_weight(batch: Any, options: Keywords) -> Any:

@@ -22,7 +22,10 @@ from autofit.workload.own_modules import is_own_module
 # by the names that they give in programs
 _IMPORT_LINES = {
     line.split()[-1]: line
-    for line in ("import keras", *(backend.import_line for backend in BACKENDS.values()))
+    for line in (
+        "import keras",
+        *(backend.import_line for backend in BACKENDS.values()),
+    )
 }
 
 
@@ -55,7 +58,9 @@ class Program:
 
 def _loaded() -> dict[str, Any]:
     """Return Keras and the backends by their names in lines; None for each that is not loaded."""
-    return {name: sys.modules.get(line.split()[1]) for name, line in _IMPORT_LINES.items()}
+    return {
+        name: sys.modules.get(line.split()[1]) for name, line in _IMPORT_LINES.items()
+    }
 
 
 # The settings that decide speed and memory in most programs. What else a program sets (XLA's
@@ -63,7 +68,9 @@ def _loaded() -> dict[str, Any]:
 # A program that has not loaded Keras, such as the command line, has set nothing: what the modules
 # of a YAML file set is in force once a trial imports them.
 _SETTINGS = (
-    ProgramSetting("keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"),
+    ProgramSetting(
+        "keras.config.floatx()", "'float32'", "keras.config.set_floatx({!r})"
+    ),
     ProgramSetting("keras.config.epsilon()", "1e-07", "keras.config.set_epsilon({!r})"),
     ProgramSetting(
         "keras.config.image_data_format()",
@@ -80,7 +87,9 @@ _SETTINGS = (
         "False",
         "keras.config.disable_flash_attention()",
     ),
-    *itertools.chain.from_iterable(backend.program_settings for backend in BACKENDS.values()),
+    *itertools.chain.from_iterable(
+        backend.program_settings for backend in BACKENDS.values()
+    ),
     # last, because it starts the backend; trials see only the devices of the tune, numbered from 0
     ProgramSetting(
         "keras.distribution.distribution() and "

@@ -49,7 +49,9 @@ class Reference:
     folder: str = "."
 
     @property
-    def path(self) -> Path | None:  # the Python file; None if the reference names a module
+    def path(
+        self,
+    ) -> Path | None:  # the Python file; None if the reference names a module
         file = self.text.rpartition(":")[0]
         return (Path(self.folder) / file).resolve() if file.endswith(".py") else None
 
@@ -78,11 +80,15 @@ class Reference:
                 dont_inherit=True,
             )
         except SyntaxError as error:
-            raise UsageError(f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}") from None
+            raise UsageError(
+                f"{self.text!r}: {self.path}:{error.lineno}: {error.msg}"
+            ) from None
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             # the last two, mostly without a text, for code that is nested too deeply
             reason = str(error) or type(error).__name__
-            raise UsageError(f"{self.text!r}: {self.path} cannot be read: {reason}") from None
+            raise UsageError(
+                f"{self.text!r}: {self.path} cannot be read: {reason}"
+            ) from None
         # of a name that is assigned or imported, only importing the file shows whether it is a
         # function
         if self.name not in code.co_names and ("*",) not in code.co_consts:
@@ -90,7 +96,9 @@ class Reference:
             # from Python 3.14 on, annotations are code, too
             defined = sorted({code.co_name for code in codes} - {"__annotate__"})
             near = f"; it defines {', '.join(defined)}" if defined else ""
-            raise UsageError(f"{self.text!r}: {self.path} does not define {self.name}{near}")
+            raise UsageError(
+                f"{self.text!r}: {self.path} does not define {self.name}{near}"
+            )
 
     def resolve(self) -> Callable[..., Any]:
         """Import the module, which may raise any error, and return the function."""
@@ -131,7 +139,9 @@ def importing(argv: Sequence[str]) -> Iterator[None]:
         with patch.object(sys, "argv", [*argv]), patch.multiple(keras.Model, **guards):
             yield
             for name in _CALLED:
-                if (method := inspect.getattr_static(keras.Model, name)) is not guards[name]:
+                if (method := inspect.getattr_static(keras.Model, name)) is not guards[
+                    name
+                ]:
                     left_out.add(f"{_library_of(method)}'s patch of {name}")
     except SystemExit as error:
         where = _users_frame(traceback.extract_tb(error.__traceback__))
@@ -164,7 +174,9 @@ def _users_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSum
     """Return the innermost frame of the user's files; that of a library if there is none."""
     files = [Path(frame.filename) for frame in frames]
     own = [
-        frame for frame, file in zip(frames, files, strict=True) if file.is_file() and is_own(file)
+        frame
+        for frame, file in zip(frames, files, strict=True)
+        if file.is_file() and is_own(file)
     ]
     return (own or frames)[-1]
 
@@ -206,5 +218,9 @@ def as_written(text: str, part: Any) -> str:
         for value, written in {str(part.value): str(part), **part.variables}.items():
             # a message may show a value as Python writes it
             for form in {value, repr(value)[1:-1]}:
-                text = text.replace(form, written) if len(value) >= _LEAST_CHARACTERS else text
+                text = (
+                    text.replace(form, written)
+                    if len(value) >= _LEAST_CHARACTERS
+                    else text
+                )
     return text

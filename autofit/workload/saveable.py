@@ -59,7 +59,10 @@ def reduced(obj: Any) -> tuple[Any, ...]:
 
 
 def _loaded(
-    name: str, objects: Mapping[str, Any], load: Callable[..., Any], arguments: tuple[Any]
+    name: str,
+    objects: Mapping[str, Any],
+    load: Callable[..., Any],
+    arguments: tuple[Any],
 ) -> Any:
     import keras  # heavy: must stay out of the parent
 

@@ -15,7 +15,11 @@ import cloudpickle
 
 from autofit.workload.own_modules import attributes_in, members_of
 
-_KWARGS = {"build_model": "model_kwargs", "data": "data_kwargs", "validation": "validation_kwargs"}
+_KWARGS = {
+    "build_model": "model_kwargs",
+    "data": "data_kwargs",
+    "validation": "validation_kwargs",
+}
 
 
 class Part(NamedTuple):
@@ -37,7 +41,11 @@ def find(part: Part, above: Sequence[Part] = ()) -> list[Part]:
         cloudpickle.Pickler(SimpleNamespace(write=len)).dump(part.value)
         return []
     above = [*above, part]
-    inner = [each for each in _parts(part) if all(each.value is not one.value for one in above)]
+    inner = [
+        each
+        for each in _parts(part)
+        if all(each.value is not one.value for one in above)
+    ]
     # an object before a function that uses it
     for each in sorted(inner, key=lambda each: callable(each.value)):
         if way := find(each, above):
@@ -52,7 +60,9 @@ def remedy(way: Sequence[Part]) -> str:
         if kwargs and (values := _values_read(function.value, variable)):
             read = ", ".join(f"{name!r}: {variable.name}.{name}" for name in values)
             return f"Pass the values that {function.name} reads: {kwargs}={{{read}}}"
-    values_of = f", or pass the values that these need: {kwargs}={{...}}" if kwargs else ""
+    values_of = (
+        f", or pass the values that these need: {kwargs}={{...}}" if kwargs else ""
+    )
     return f"Create such objects, and open files, inside the functions that use them{values_of}"
 
 
@@ -63,11 +73,17 @@ def _values_read(function: Any, variable: Part) -> list[str]:
     if not isinstance(function, FunctionType):
         return []
     names = sorted(attributes_in(function.__code__, variable.name))
-    with contextlib.suppress(Exception):  # of an attribute that the user's code computes
+    with contextlib.suppress(
+        Exception
+    ):  # of an attribute that the user's code computes
         values = [getattr(variable.value, name) for name in names]
         if not any(callable(value) or find(Part(value)) for value in values):
             # a parameter, such as the batch size, stays one that the tune gives
-            return [name for name in names if name not in inspect.signature(function).parameters]
+            return [
+                name
+                for name in names
+                if name not in inspect.signature(function).parameters
+            ]
     return []
 
 
@@ -81,7 +97,9 @@ def _parts(part: Part) -> Iterator[Part]:
     elif named := _variables(value):
         yield from (Part(each, key, outer) for key, each in named.items())
     else:
-        yield from (Part(each, f"{name}.{key}", of) for key, each in _attributes(value).items())
+        yield from (
+            Part(each, f"{name}.{key}", of) for key, each in _attributes(value).items()
+        )
         yield Part(
             type(value),
             type(value).__name__,

@@ -54,7 +54,9 @@ class Workload:
     model_kwargs: Keywords = Field(default={})
     data_kwargs: Keywords = Field(default={})
     validation_kwargs: Keywords = Field(default={})
-    fit_kwargs: Annotated[Keywords, AfterValidator(fit_options.validated)] = Field(default={})
+    fit_kwargs: Annotated[Keywords, AfterValidator(fit_options.validated)] = Field(
+        default={}
+    )
     dtype_policy: str | None = None
     jit_compile: bool | None = None
     call: Literal["fit", "predict", "evaluate"] = "fit"
@@ -70,11 +72,18 @@ class Workload:
 
     def __post_init__(self) -> None:
         register_iterators()
-        if fit_options.VALIDATION_SPLIT in self.fit_kwargs and self.validation is not None:
+        if (
+            fit_options.VALIDATION_SPLIT in self.fit_kwargs
+            and self.validation is not None
+        ):
             key = f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
-            raise UsageError("pass either validation or validation_split, not both", key=key)
+            raise UsageError(
+                "pass either validation or validation_split, not both", key=key
+            )
         given = {
-            f"fit_kwargs.{name}" for name in self.fit_kwargs if name not in fit_options.OF_INFERENCE
+            f"fit_kwargs.{name}"
+            for name in self.fit_kwargs
+            if name not in fit_options.OF_INFERENCE
         }
         given |= set() if self.validation is None else {"validation"}
         if given and self.call != fit_options.FIT:
@@ -91,7 +100,11 @@ class Workload:
             return
         # a script that reads its arguments when imported must not read those of `autofit`
         build = self.build_model
-        argv = [str(build.path or build.module)] if isinstance(build, Reference) else sys.argv
+        argv = (
+            [str(build.path or build.module)]
+            if isinstance(build, Reference)
+            else sys.argv
+        )
         kwargs = {
             name: expanded(getattr(self, name))
             for name in ("model_kwargs", "data_kwargs", "validation_kwargs")
@@ -100,14 +113,18 @@ class Workload:
             explained_pickling_errors({**vars(self), **kwargs}),
             open(folder / _PICKLE_FILE, "wb") as file,
         ):
-            pickle.dump((list(sys.path), argv, replace(self.program, custom_objects={})), file)
+            pickle.dump(
+                (list(sys.path), argv, replace(self.program, custom_objects={})), file
+            )
             _ArrayPickler(file, folder).dump(replace(self, **kwargs))
 
 
 # set by pydantic
 _FIELDS: dict[str, FieldInfo] = Workload.__pydantic_fields__  # type: ignore[attr-defined]
 # the arguments of a tune that are part of the workload, each with its type and default
-ARGUMENTS = {name: field for name, field in _FIELDS.items() if name not in ("program", "script")}
+ARGUMENTS = {
+    name: field for name, field in _FIELDS.items() if name not in ("program", "script")
+}
 
 
 def save_script(script: Script, folder: Path) -> None:
@@ -164,7 +181,9 @@ def _require_working_folder() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        raise UsageError("the working folder was deleted; change to a folder that exists") from None
+        raise UsageError(
+            "the working folder was deleted; change to a folder that exists"
+        ) from None
 
 
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
@@ -200,7 +219,12 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
             obj.flush()
             # pages start there
             begin = np.frombuffer(obj._mmap, np.uint8).ctypes.data  # type: ignore[attr-defined]
-            offset = obj.offset - obj.offset % mmap.ALLOCATIONGRANULARITY + obj.ctypes.data - begin
+            offset = (
+                obj.offset
+                - obj.offset % mmap.ALLOCATIONGRANULARITY
+                + obj.ctypes.data
+                - begin
+            )
             return np.memmap, (
                 obj.filename,
                 obj.dtype,

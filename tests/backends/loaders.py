@@ -71,7 +71,10 @@ def stream(batch_size=8, num_workers=0, prefetch_factor=None):
             return (pictures[index % ROWS] for index in range(10 * ROWS))
 
     return DataLoader(
-        Stream(), batch_size=batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor
+        Stream(),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
     )
 
 

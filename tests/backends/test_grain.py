@@ -61,7 +61,9 @@ def test_a_grain_dataset_is_described_and_read_as_in_a_plain_fit(
     launcher = launched(data=data, data_kwargs={"witness": str(witness)})
     described = play(launcher, FitConfig(8), role="describe")
     assert (described.input_kind, described.knobs) == (kind, knobs)
-    assert described.defaults.get("prefetch_factor") == (None if config is THREADS else 1)
+    assert described.defaults.get("prefetch_factor") == (
+        None if config is THREADS else 1
+    )
     witness.unlink()
     measurement = play(launcher, config)
     assert measurement.outcome is Outcome.OK, measurement.evidence

@@ -36,13 +36,19 @@ def build(kind):
     return model
 
 
-def test_a_model_with_a_fit_of_its_own_is_measured_with_the_data_that_it_takes(launched, play):
-    launcher = launched(build_model=build, data=DATA, model_kwargs={"kind": "preprocesses"})
+def test_a_model_with_a_fit_of_its_own_is_measured_with_the_data_that_it_takes(
+    launched, play
+):
+    launcher = launched(
+        build_model=build, data=DATA, model_kwargs={"kind": "preprocesses"}
+    )
     described = play(launcher, FitConfig(16), role="describe")
     assert described.input_kind == "arrays", described
     measured = play(launcher, FitConfig(16))
     assert measured.outcome is Outcome.OK, measured.traceback
-    assert min(measured.compute_samples_per_second, measured.input_samples_per_second) > 0
+    assert (
+        min(measured.compute_samples_per_second, measured.input_samples_per_second) > 0
+    )
 
 
 def test_a_fit_that_does_not_report_its_steps_is_refused(launched, play):
@@ -50,21 +56,30 @@ def test_a_fit_that_does_not_report_its_steps_is_refused(launched, play):
         UsageError,
         match=r"the fit of Loops ran without .* super\(\)\.fit\(\.\.\., callbacks=callbacks\)",
     ):
-        play(launched(build_model=build, data=DATA, model_kwargs={"kind": "loops"}), FitConfig(16))
+        play(
+            launched(build_model=build, data=DATA, model_kwargs={"kind": "loops"}),
+            FitConfig(16),
+        )
 
 
 def build_in_half_precision():
     import keras
 
     model = keras.Sequential(
-        [keras.Input((WIDTH,)), keras.layers.Dense(4), keras.layers.Dense(1, dtype="float32")]
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.Dense(4),
+            keras.layers.Dense(1, dtype="float32"),
+        ]
     )
     assert model.layers[0].compute_dtype == "bfloat16"
     model.compile("sgd", "mse")
     return model
 
 
-def test_the_precision_and_the_compilation_that_were_asked_for_reach_the_step(launched, play):
+def test_the_precision_and_the_compilation_that_were_asked_for_reach_the_step(
+    launched, play
+):
     for jit_compile in (False, True):
         asked = {"dtype_policy": "mixed_bfloat16", "jit_compile": jit_compile}
         launcher = launched(build_model=build_in_half_precision, data=DATA, **asked)
@@ -87,7 +102,9 @@ print([[leaf.shape for leaf in batch[:2]] for batch in waited])
 
 def test_the_input_alone_waits_until_jax_has_copied_each_batch():
     needs("jax")
-    assert python("-c", IDLE, KERAS_BACKEND="jax").splitlines()[-1] == str([[(4, 2), (4, 1)]] * 2)
+    assert python("-c", IDLE, KERAS_BACKEND="jax").splitlines()[-1] == str(
+        [[(4, 2), (4, 1)]] * 2
+    )
 
 
 def build_tiny():

@@ -46,8 +46,16 @@ OF_BACKEND = {
         ),
     ],
     "jax": [
-        ("backend.config.update('jax_enable_x64', True)", "backend.config.jax_enable_x64", True),
-        ("backend.config.update('jax_default_matmul_precision', 'highest')", PRECISION, "highest"),
+        (
+            "backend.config.update('jax_enable_x64', True)",
+            "backend.config.jax_enable_x64",
+            True,
+        ),
+        (
+            "backend.config.update('jax_default_matmul_precision', 'highest')",
+            PRECISION,
+            "highest",
+        ),
     ],
     "torch": [
         (
@@ -92,7 +100,11 @@ def test_what_a_program_has_set_is_in_force_in_its_trials(backend, tmp_path):
     settings = [*OF_KERAS, *OF_BACKEND[backend]]
     setters, getters, values = map(list, zip(*settings, strict=True))
     program = PROGRAM.format(getters=", ".join(getters), set="\n".join(setters))
-    variables = {"KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
+    variables = {
+        "KERAS_BACKEND": backend,
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
     printed = python("-c", program, str(tmp_path / "inside.json"), **variables)
     outcome, evidence, fingerprints = json.loads(printed.splitlines()[-1])
     assert json.loads((tmp_path / "inside.json").read_text()) == values

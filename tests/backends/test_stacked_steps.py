@@ -44,7 +44,9 @@ print(json.dumps([Jax().stacks_steps(), *shapes]))
 def seen():
     """What autofit says of the installed Keras, and the shapes that calls of four steps took."""
     needs("jax")
-    printed = python("-c", PROGRAM, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu").splitlines()[-1]
+    printed = python(
+        "-c", PROGRAM, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"
+    ).splitlines()[-1]
     stacks, *shapes = json.loads(printed)
     return stacks, shapes
 
@@ -84,7 +86,8 @@ def test_a_call_holds_the_batches_that_it_stacks(seen, launched, play):
         )
     launcher = launched(build_model=build, data=large)
     one, many = (
-        play(launcher, FitConfig(BATCH, steps_per_execution=steps)) for steps in (1, STEPS)
+        play(launcher, FitConfig(BATCH, steps_per_execution=steps))
+        for steps in (1, STEPS)
     )
     assert one.outcome is Outcome.OK, one.evidence
     check_rates(many, STEPS * BATCH)
@@ -99,4 +102,7 @@ def test_an_epoch_of_fewer_batches_than_a_call_and_one_that_ends_within_a_call_c
         config = FitConfig(BATCH, steps_per_execution=STEPS)
         measured = play(launcher, config, longest_epoch_seconds=60.0)
         check_rates(measured, STEPS * BATCH)
-        assert (measured.epoch_samples, measured.epoch_gap_unread) == (count * BATCH, "")
+        assert (measured.epoch_samples, measured.epoch_gap_unread) == (
+            count * BATCH,
+            "",
+        )

@@ -24,7 +24,9 @@ print(count.after_each)
 """
 
 
-def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(launched, play):
+def test_a_loader_whose_batches_do_not_follow_the_knob_is_tuned_without_it(
+    launched, play
+):
     described = play(launched(data=loaders.of_one_size), FitConfig(16), role="describe")
     assert described.fixed_batch_size == 8
     assert "batches of 8 " in described.untuned["batch_size"]
@@ -45,7 +47,9 @@ def test_a_stream_is_tried(launched, play):
 
 def test_a_dead_worker_of_a_loader_is_told_apart_from_the_training(launched, play):
     config = FitConfig(8, workers=2, use_multiprocessing=True, prefetch_factor=2)
-    measurement = play(launched(data=loaders.loader, data_kwargs={"case": w.KILLED}), config)
+    measurement = play(
+        launched(data=loaders.loader, data_kwargs={"case": w.KILLED}), config
+    )
     assert measurement.outcome is Outcome.CRASHED, measurement.evidence
     assert (
         "a worker process " in measurement.evidence.reason
@@ -60,9 +64,14 @@ def test_a_loader_that_did_not_take_over_its_knobs_is_refused(launched, play):
 def test_only_where_a_step_has_the_training_thread_to_itself_do_step_and_input_take_turns(
     backend, launched, play
 ):
-    assert play(launched(), FitConfig(w.OK), role="describe").takes_turns == (backend == "torch")
+    assert play(launched(), FitConfig(w.OK), role="describe").takes_turns == (
+        backend == "torch"
+    )
 
 
 def test_the_tensors_of_torch_count_while_they_live(backend):
     # in a process without TensorFlow: torch.compile's Triton crashes when it is loaded after it
-    assert python("-c", LIVE_BYTES, KERAS_BACKEND="torch").strip() == "[4000, 8000, 8000, 7960]"
+    assert (
+        python("-c", LIVE_BYTES, KERAS_BACKEND="torch").strip()
+        == "[4000, 8000, 8000, 7960]"
+    )

@@ -131,7 +131,9 @@ def measure(backend, name, rounds):
     workload = Workload(
         *functions, model_kwargs={"job": job}, data_kwargs={"job": job}, backend=backend
     )
-    config = FitConfig(BATCH, knobs["workers"], QUEUE, knobs.get("use_multiprocessing", False))
+    config = FitConfig(
+        BATCH, knobs["workers"], QUEUE, knobs.get("use_multiprocessing", False)
+    )
     spec = TrialSpec(Role.MEASURE, config, Limits(None, 2**34), 300.0, MEASURE_SECONDS)
     environment = {**os.environ, "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, __file__, "--plain", json.dumps([job, knobs])]
@@ -140,7 +142,12 @@ def measure(backend, name, rounds):
     with (
         ProcessLauncher(workload) as launcher,
         subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         ) as plain,
     ):
         plain.stdout.readline()
@@ -180,15 +187,29 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--run", action="store_true", help="measure, and freeze the figures")
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="pairs of each job (default: %(default)s)"
+        "--run", action="store_true", help="measure, and freeze the figures"
     )
     parser.add_argument(
-        "--jobs", nargs="+", default=JOBS, choices=JOBS, metavar="JOB", help="only these jobs"
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        help="pairs of each job (default: %(default)s)",
     )
     parser.add_argument(
-        "--backends", nargs="+", default=BACKENDS, choices=BACKENDS, help="only these backends"
+        "--jobs",
+        nargs="+",
+        default=JOBS,
+        choices=JOBS,
+        metavar="JOB",
+        help="only these jobs",
+    )
+    parser.add_argument(
+        "--backends",
+        nargs="+",
+        default=BACKENDS,
+        choices=BACKENDS,
+        help="only these backends",
     )
     parser.add_argument("--plain", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -198,7 +219,11 @@ def main():
     rows = {(row["job"], row["backend"]): row for row in json.loads(FROZEN.read_text())}
     for job in given.jobs if given.run else ():
         for backend in given.backends:
-            row = {"job": job, "backend": backend, "pairs": measure(backend, job, given.rounds)}
+            row = {
+                "job": job,
+                "backend": backend,
+                "pairs": measure(backend, job, given.rounds),
+            }
             rows[job, backend] = row
             show(row)
             ordered = [
@@ -211,7 +236,9 @@ def main():
     intervals = [show(row) for row in rows.values()]
     contain = sum(low <= 1 <= high for _, low, high in intervals)
     middle = statistics.median(ratio for ratio, *_ in intervals)
-    print(f"median {middle:.3f}; intervals that contain 1: {contain} of {len(intervals)}")
+    print(
+        f"median {middle:.3f}; intervals that contain 1: {contain} of {len(intervals)}"
+    )
 
 
 if __name__ == "__main__":

@@ -80,7 +80,10 @@ class Tools:
         result, _ = public_tunes.tune("digits")
         print(
             "OOM\n"
-            * sum(trial["measurement"]["outcome"].endswith("oom") for trial in result["trials"])
+            * sum(
+                trial["measurement"]["outcome"].endswith("oom")
+                for trial in result["trials"]
+            )
         )
         return result["fastest"]["config"]["batch_size"]
 
@@ -107,9 +110,9 @@ class Tools:
                     y=batch[1], y_pred=self.network(batch[0], training=True)
                 )
 
-        return lightning.pytorch.tuner.Tuner(lightning.Trainer(logger=False)).scale_batch_size(
-            Net()
-        )
+        return lightning.pytorch.tuner.Tuner(
+            lightning.Trainer(logger=False)
+        ).scale_batch_size(Net())
 
     def accelerate(self):
         """a batch size that fits | not | 10 % less after each failure, in your process"""
@@ -134,7 +137,9 @@ class Tools:
         device = torch.device("cpu")
         optimizer = torch.optim.Adam(model.parameters())
         data = torch.utils.data.TensorDataset(*map(torch.as_tensor, digits()))
-        return find_best_batch_size(model, optimizer, model.compute_loss, data, device=device)
+        return find_best_batch_size(
+            model, optimizer, model.compute_loss, data, device=device
+        )
 
     def keras_tuner(self):
         """best of an objective that you write | if you write it | in your process; three failures in a row end it"""
@@ -162,7 +167,9 @@ class Tools:
             direction="maximize", sampler=optuna.samplers.TPESampler(seed=0)
         )
         study.optimize(
-            lambda trial: fit(trial.suggest_categorical("batch_size", SIZES)), TRIALS, catch=FULL
+            lambda trial: fit(trial.suggest_categorical("batch_size", SIZES)),
+            TRIALS,
+            catch=FULL,
         )
         return study.best_params["batch_size"]
 
@@ -186,13 +193,17 @@ def ask(name):
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, HERE, "--ask", name]
-        ended = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+        ended = subprocess.run(
+            command, check=False, cwd=folder, capture_output=True, text=True
+        )
     text = ended.stdout + ended.stderr
     return {
         "seconds": time.perf_counter() - started,
         "ooms": len(re.findall(r"^OOM|Batch size \d+ failed", text, re.MULTILINE)),
         "said": re.findall(
-            r"using default.*|^\w*Error: (?!Exception encountered).*", text, re.MULTILINE
+            r"using default.*|^\w*Error: (?!Exception encountered).*",
+            text,
+            re.MULTILINE,
         )[-1:],
         "choice": None if ended.returncode else int(ended.stdout.split()[-1]),
     }
@@ -200,9 +211,13 @@ def ask(name):
 
 def show(frozen):
     """Print the table."""
-    medians = {size: statistics.median(rates) for size, rates in frozen["rates"].items()}
+    medians = {
+        size: statistics.median(rates) for size, rates in frozen["rates"].items()
+    }
     print(frozen["machine"], end="\n\n")
-    print("| | answers | workers, queue | memory | seconds | out of memory | batch | of the best |")
+    print(
+        "| | answers | workers, queue | memory | seconds | out of memory | batch | of the best |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, row in frozen["tools"].items():
         rate = medians.get(str(row["choice"]))
@@ -224,7 +239,10 @@ def main():
         tools = {name: ask(name) for name in vars(Tools) if not name.startswith("_")}
         rates = {
             str(size): []
-            for size in [SIZES[0], *(row["choice"] for row in tools.values() if row["choice"])]
+            for size in [
+                SIZES[0],
+                *(row["choice"] for row in tools.values() if row["choice"]),
+            ]
         }
         for size in ROUNDS * list(rates):
             rates[size].append(plain(int(size)))
@@ -233,7 +251,8 @@ def main():
             f"{os.getloadavg()[0]:.1f} after"
         )
         FROZEN.write_text(
-            json.dumps({"machine": machine, "tools": tools, "rates": rates}, indent=1) + "\n"
+            json.dumps({"machine": machine, "tools": tools, "rates": rates}, indent=1)
+            + "\n"
         )
     show(json.loads(FROZEN.read_text()))
 

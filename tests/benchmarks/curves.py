@@ -24,9 +24,7 @@ CURVES = json.loads((pathlib.Path(__file__).parent / "curves.json").read_text())
 LIMIT = 16 * GIB
 LARGEST_SHARE = 0.95  # of the limit, which the largest measured batch takes
 BEYOND = 2  # times the largest measured size: sizes up to this do not fit
-INPUT_RATIO = (
-    4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
-)
+INPUT_RATIO = 4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
 
 
 class Curve:
@@ -68,5 +66,6 @@ class Curve:
 
         made = INPUT_RATIO * max(self.rates.values())
         return replace(
-            reading(config, rate, rate, made, device, draw), host_peak_bytes=int(3 * GIB)
+            reading(config, rate, rate, made, device, draw),
+            host_peak_bytes=int(3 * GIB),
         )

@@ -119,7 +119,10 @@ def plain(kind, gib, validation_gib):
         model.fit(x, y, batch_size=BATCH, validation_data=held_out, verbose=0)
     else:
         model.fit(
-            globals()[kind](gib), validation_data=held_out, validation_batch_size=BATCH, verbose=0
+            globals()[kind](gib),
+            validation_data=held_out,
+            validation_batch_size=BATCH,
+            verbose=0,
         )
 
 
@@ -141,7 +144,11 @@ def measure_plain(kind, gib, validation_gib):
 def measure_trials(kind, gib, validation_gib):
     """The peaks of autofit's trial and confirming run, and the estimate."""
     function = {"made_arrays": "pictures"}.get(kind, kind)
-    factory = Reference(f"inputs.py:{function}", str(HERE)) if kind != "arrays" else pictures(gib)
+    factory = (
+        Reference(f"inputs.py:{function}", str(HERE))
+        if kind != "arrays"
+        else pictures(gib)
+    )
     workload = Workload(
         Reference("inputs.py:build_model", str(HERE)),
         factory,
@@ -155,7 +162,9 @@ def measure_trials(kind, gib, validation_gib):
         )
         footprint = described.footprints[0]
         readings = {
-            "estimate": sum(host_bytes_by_part(described, config, footprint.step_bytes).values())
+            "estimate": sum(
+                host_bytes_by_part(described, config, footprint.step_bytes).values()
+            )
         }
         for role in (Role.MEASURE, Role.CONFIRM):
             trial = launcher.run(TrialSpec(role, config, LIMITS, SECONDS, 1.0))
@@ -169,7 +178,10 @@ def print_table(frozen):
     print(f"{'':30} {'plain':>10} {'trial':>8} {'confirming':>11} {'estimate':>9}")
     for key, case in frozen.items():
         plain_mib = case["plain"] / 2**20
-        ratios = [case[name] / case["plain"] - 1 for name in ("measure", "confirm", "estimate")]
+        ratios = [
+            case[name] / case["plain"] - 1
+            for name in ("measure", "confirm", "estimate")
+        ]
         print(
             f"{key:30} {plain_mib:6,.0f} MiB {ratios[0]:>+8.1%} {ratios[1]:>+11.1%} "
             f"{ratios[2]:>+9.1%}"
@@ -182,7 +194,10 @@ def main():
     )
     parser.add_argument("--measure", action="store_true")
     parser.add_argument(
-        "--plain", nargs=3, metavar=("KIND", "GIB", "VALIDATION"), help=argparse.SUPPRESS
+        "--plain",
+        nargs=3,
+        metavar=("KIND", "GIB", "VALIDATION"),
+        help=argparse.SUPPRESS,
     )
     arguments = parser.parse_args()
     if arguments.plain:
@@ -197,7 +212,9 @@ def main():
         ("arrays", 0.5, 0.25),
     ]
     for kind, gib, validation_gib in cases if arguments.measure else ():
-        key = f"{kind} {gib:g} GiB" + (f", {validation_gib:g} held out" if validation_gib else "")
+        key = f"{kind} {gib:g} GiB" + (
+            f", {validation_gib:g} held out" if validation_gib else ""
+        )
         if key in frozen:
             continue
         before = measure_trials(kind, gib, validation_gib)

@@ -69,7 +69,11 @@ class Job(NamedTuple):
         """The configs of the grid; the first is the program's own."""
         kinds = itertools.product(*self.knobs.values())
         queues = [dict(zip(self.knobs, kind, strict=True)) for kind in kinds]
-        calls = [{"steps_per_execution": n} for n in self.steps] if max(self.steps) > 1 else [{}]
+        calls = (
+            [{"steps_per_execution": n} for n in self.steps]
+            if max(self.steps) > 1
+            else [{}]
+        )
         return [
             FitConfig(batch_size=size, **queue, **call)
             for size, queue, call in itertools.product(self.batch_sizes, queues, calls)
@@ -78,7 +82,10 @@ class Job(NamedTuple):
     def document(self, name):
         """What `autofit tune` takes, as YAML."""
         programs = HERE / f"{self.module}.py"
-        space = {"batch_size": sorted(self.batch_sizes), "steps_per_execution": self.steps}
+        space = {
+            "batch_size": sorted(self.batch_sizes),
+            "steps_per_execution": self.steps,
+        }
         return json.dumps(
             {
                 "build_model": f"{programs}:{name}_model",
@@ -89,7 +96,11 @@ class Job(NamedTuple):
         )
 
 
-TWO_THREADS = {"workers": (1, 2), "max_queue_size": (10,), "use_multiprocessing": (False,)}
+TWO_THREADS = {
+    "workers": (1, 2),
+    "max_queue_size": (10,),
+    "use_multiprocessing": (False,),
+}
 OF_ANY_KIND = {**TWO_THREADS, "use_multiprocessing": (False, True)}
 SIZES = (32, 16, 64, 128, 256, 512)
 JOBS = {
@@ -138,9 +149,18 @@ def tune(name):
         folder = pathlib.Path(made)
         (folder / "job.yaml").write_text(job.document(name))
         files = ["--output", "result.json", "--storage", "trials.db"]
-        command = [executable, "tune", job.file or "job.yaml", *files, "--fresh", "--quiet"]
+        command = [
+            executable,
+            "tune",
+            job.file or "job.yaml",
+            *files,
+            "--fresh",
+            "--quiet",
+        ]
         started = time.perf_counter()
-        process = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True)
+        process = subprocess.run(
+            command, check=False, cwd=folder, capture_output=True, text=True
+        )
         seconds = time.perf_counter() - started
         if process.returncode:
             raise SystemExit(process.stdout + process.stderr)
@@ -160,7 +180,9 @@ def row_of(record, seconds, *, is_beside):
     }
     own = record.fastest.speedup.baseline
     ordered = sorted(runs, key=lambda run: run.decided_after or 0.0)
-    row["baseline_rates"] = [run.samples_per_second for run in ordered if run.config == own]
+    row["baseline_rates"] = [
+        run.samples_per_second for run in ordered if run.config == own
+    ]
     for name in ANSWERS:
         answer = getattr(record, name) or record.fastest
         row[name] = str(answer.config)
@@ -197,7 +219,9 @@ def run(name):
     configs = {str(config): config for config in finalists} | configs
     return {
         "own": str(own),
-        "at_own": [text for text, c in configs.items() if c.batch_size == own.batch_size],
+        "at_own": [
+            text for text, c in configs.items() if c.batch_size == own.batch_size
+        ],
         "coarse_seconds": coarse_seconds,
         "grid": {str(config): rate for config, rate in grid.items()},
         "rates": time_in_turn(list(configs.values()), time_of),
@@ -218,7 +242,11 @@ def show(name, figures):
             f"{seconds:.2f} of a grid{beside}"
         )
         for answer in ANSWERS:
-            others = rates if answer == "fastest" else {c: rates[c] for c in figures["at_own"]}
+            others = (
+                rates
+                if answer == "fastest"
+                else {c: rates[c] for c in figures["at_own"]}
+            )
             of_best = ratio_of(rates[row[answer]], best_in_turn(others))
             shares.append((answer, of_best[0], seconds, row["is_beside"]))
             text = f"    {answer:10} {row[answer]:38} {interval(of_best)}"
@@ -231,19 +259,29 @@ def show(name, figures):
                 text += "" if agree else " APART"
             print(text)
         if row["is_beside"]:
-            print("    baseline read", *(f"{rate:,.0f}" for rate in row["baseline_rates"]))
+            print(
+                "    baseline read", *(f"{rate:,.0f}" for rate in row["baseline_rates"])
+            )
     return shares
 
 
 def main():
     frozen = run_and_freeze(__doc__, JOBS, run, FROZEN)
     print(frozen["machine"])
-    print("answer, its rate to the best's; gain stated, gain timed, APART if their intervals are")
-    shares = [share for name, figures in frozen["jobs"].items() for share in show(name, figures)]
+    print(
+        "answer, its rate to the best's; gain stated, gain timed, APART if their intervals are"
+    )
+    shares = [
+        share
+        for name, figures in frozen["jobs"].items()
+        for share in show(name, figures)
+    ]
     print()
     for is_beside in (False, True):
         for answer in ANSWERS:
-            group = [share for share in shares if (share[0], share[3]) == (answer, is_beside)]
+            group = [
+                share for share in shares if (share[0], share[3]) == (answer, is_beside)
+            ]
             ratios = [share[1] for share in group]
             seconds = [share[2] for share in group]
             where = " beside a neighbour" if is_beside else ""

@@ -46,7 +46,14 @@ from pydantic import TypeAdapter
 from autofit.machine.host import detect
 from autofit.records.description import Description
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import (
+    Evidence,
+    FitConfig,
+    Limits,
+    Measurement,
+    Trial,
+    TrialSpec,
+)
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.frontier import LargestBatch
 from autofit.search.memory import Memory
@@ -81,9 +88,18 @@ def cases(*, onednn=False):
     ):
         if onednn and xla:
             continue
-        kwargs = {"name": name, "precision": precision, "optimizer": optimizer, "xla": xla}
+        kwargs = {
+            "name": name,
+            "precision": precision,
+            "optimizer": optimizer,
+            "xla": xla,
+        }
         batches = [form.first_probe * factor for factor in (1, 2, 8, 16)]
-        yield "/".join((name, precision, optimizer, "xla" if xla else "plain")), kwargs, batches
+        yield (
+            "/".join((name, precision, optimizer, "xla" if xla else "plain")),
+            kwargs,
+            batches,
+        )
 
 
 def measure_device(frozen, file, *, onednn):
@@ -92,8 +108,13 @@ def measure_device(frozen, file, *, onednn):
         lacking = [b for b in batches if str(b) not in case["peaks"]]
         if not lacking and "description" in case:
             continue
-        functions = (Reference(f"zoo.py:{name}", str(HERE)) for name in ("build_model", "Batches"))
-        workload = Workload(*functions, model_kwargs=kwargs, data_kwargs={"name": kwargs["name"]})
+        functions = (
+            Reference(f"zoo.py:{name}", str(HERE))
+            for name in ("build_model", "Batches")
+        )
+        workload = Workload(
+            *functions, model_kwargs=kwargs, data_kwargs={"name": kwargs["name"]}
+        )
         with ProcessLauncher(workload) as launcher:
             spec = TrialSpec(
                 Role.DESCRIBE,
@@ -103,7 +124,9 @@ def measure_device(frozen, file, *, onednn):
                 batch_sizes=tuple(batches),
                 compile_all=True,
             )
-            case["description"] = DESCRIPTIONS.dump_python(launcher.run(spec), mode="json")
+            case["description"] = DESCRIPTIONS.dump_python(
+                launcher.run(spec), mode="json"
+            )
             for batch in lacking:
                 trial = launcher.run(
                     TrialSpec(Role.MEASURE, FitConfig(batch), LIMITS, SECONDS, 0.5)
@@ -117,13 +140,17 @@ def measure_device(frozen, file, *, onednn):
 def print_estimates(frozen):
     print("\n1. Device memory estimated without a run")
     rows = [
-        (key, abs(footprint.device_bytes / case["peaks"][str(footprint.batch_size)] - 1))
+        (
+            key,
+            abs(footprint.device_bytes / case["peaks"][str(footprint.batch_size)] - 1),
+        )
         for key, case in frozen.items()
         for footprint in DESCRIPTIONS.validate_python(case["description"]).footprints
     ]
     groups = {"without XLA": "/plain$", "with XLA": "/xla$"}
     groups |= {
-        f"  {name}": f"^{name}/" for name in sorted({key.partition("/")[0] for key, _ in rows})
+        f"  {name}": f"^{name}/"
+        for name in sorted({key.partition("/")[0] for key, _ in rows})
     }
     for title, pattern in groups.items():
         if errors := sorted(error for key, error in rows if re.search(pattern, key)):
@@ -150,7 +177,10 @@ def print_limits(frozen, count=100, seed=0):
         tried = [b for b in batches[:2] if peaks[b] <= limit]
         evidence = Evidence("ran to its end")
         trials = [
-            Trial(FitConfig(b), Measurement(Outcome.OK, evidence, device_peak_bytes=peaks[b]))
+            Trial(
+                FitConfig(b),
+                Measurement(Outcome.OK, evidence, device_peak_bytes=peaks[b]),
+            )
             for b in tried
         ]
         description = DESCRIPTIONS.validate_python(case["description"])
@@ -159,11 +189,14 @@ def print_limits(frozen, count=100, seed=0):
         chosen = [
             b
             for b in batches
-            if b in tried or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit
+            if b in tried
+            or surrogate.upper_bytes(ConfigArrays([FitConfig(b)], 1))[0, 0] <= limit
         ]
         right = max(fits)
         best = max(chosen, default=0)
-        verdict = "right" if best == right else "too small" if best < right else "too large"
+        verdict = (
+            "right" if best == right else "too small" if best < right else "too large"
+        )
         verdicts[verdict] += 1
         if verdict == "too small":
             short.append(right / max(best, 1))
@@ -185,12 +218,18 @@ def print_largest(frozen, count=5, seed=0):
         description = DESCRIPTIONS.validate_python(case["description"])
         sizes = sorted({*range(8, max(peaks) + 1, 8), min(peaks)})
         peak_of = dict(
-            zip(sizes, np.interp(sizes, sorted(peaks), sorted(peaks.values())), strict=True)
+            zip(
+                sizes,
+                np.interp(sizes, sorted(peaks), sorted(peaks.values())),
+                strict=True,
+            )
         )
         for _ in range(count):
             limit = int(chance.uniform(min(peaks.values()), max(peaks.values())))
             trials = _find_largest(description, sizes, peak_of, limit)
-            found = max((t.config.batch_size for t in trials if t.samples_per_second), default=0)
+            found = max(
+                (t.config.batch_size for t in trials if t.samples_per_second), default=0
+            )
             shares.append(found / max(size for size in sizes if peak_of[size] <= limit))
             ooms.append(sum(t.measurement.outcome.is_oom for t in trials))
             runs.append(len(trials))
@@ -208,13 +247,19 @@ def print_largest(frozen, count=5, seed=0):
 def _find_largest(description, sizes, peak_of, limit):
     """The trials of a search for the largest batch under a limit of device memory."""
     context = SearchContext(description, Limits(limit, LIMITS.host_bytes), 2, True)
-    search = LargestBatch(SearchSpace(batch_size=tuple(sizes)), FitConfig(sizes[0]), context)
+    search = LargestBatch(
+        SearchSpace(batch_size=tuple(sizes)), FitConfig(sizes[0]), context
+    )
     trials = []
-    while (proposal := (decision := search.propose(trials)).proposal) and not decision.stop_reason:
+    while (
+        proposal := (decision := search.propose(trials)).proposal
+    ) and not decision.stop_reason:
         size = proposal.config.batch_size
         evidence = Evidence("ran to its end")
         seconds = 10.0
-        measurement = Measurement(Outcome.DEVICE_OOM, Evidence("memory full"), seconds=seconds)
+        measurement = Measurement(
+            Outcome.DEVICE_OOM, Evidence("memory full"), seconds=seconds
+        )
         if peak_of[size] <= limit:
             measurement = Measurement(
                 Outcome.OK,
@@ -231,7 +276,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--measure", action="store_true", help="first measure what the file lacks")
+    parser.add_argument(
+        "--measure", action="store_true", help="first measure what the file lacks"
+    )
     parser.add_argument(
         "--onednn",
         action="store_true",
@@ -251,11 +298,15 @@ def main():
         }
         measure_device(frozen, file, onednn=arguments.onednn)
     print(", ".join(f"{name} {value}" for name, value in frozen["machine"].items()))
-    whole = {key: case for key, case in frozen["device"].items() if "description" in case}
+    whole = {
+        key: case for key, case in frozen["device"].items() if "description" in case
+    }
     print(
         ", ".join(
             f"{name} {value}"
-            for name, value in next(iter(whole.values()))["description"]["versions"].items()
+            for name, value in next(iter(whole.values()))["description"][
+                "versions"
+            ].items()
         )
     )
     print(f"\n{len(whole)} of {len(list(cases(onednn=arguments.onednn)))} cases")

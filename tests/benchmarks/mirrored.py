@@ -206,7 +206,9 @@ def run_process(backend, job, order, warm_up, seconds):
     lasted = time.perf_counter() - started
     importing, *blocks = map(json.loads, output.splitlines() or ["null"])
     if len(blocks) < len(order):
-        raise RuntimeError((errors.splitlines() or [f"exit status {process.returncode}"])[-1])
+        raise RuntimeError(
+            (errors.splitlines() or [f"exit status {process.returncode}"])[-1]
+        )
     return blocks, lasted, importing
 
 
@@ -222,7 +224,9 @@ def repetition(backend, job, number):
     }
     try:
         for way in sorted(ways, reverse=mirrored_first):
-            ran = [run_process(backend, job, each, *seconds) for each, seconds in ways[way]]
+            ran = [
+                run_process(backend, job, each, *seconds) for each, seconds in ways[way]
+            ]
             row[way] = [rounded(block) for blocks, _, _ in ran for block in blocks]
             row[f"{way}_seconds"] = [round(lasted, 2) for _, lasted, _ in ran]
             row[f"{way}_importing"] = [round(importing, 2) for _, _, importing in ran]
@@ -282,11 +286,15 @@ def variance_by_blocks(row, config):
 def variance_by_sections(row, config):
     """The same by the sections within each block."""
     variance = 0.0
-    for name, block in zip(row["order"] + row["order"][::-1], row["mirrored"], strict=True):
+    for name, block in zip(
+        row["order"] + row["order"][::-1], row["mirrored"], strict=True
+    ):
         if name in ("A", config):
             logs = [math.log(samples / seconds) for samples, seconds in block]
             if len(logs) > 1:  # in one block, a single call took more than a second
-                variance += statistics.variance(logs) / len(logs) / 4  # half of the mean of two
+                variance += (
+                    statistics.variance(logs) / len(logs) / 4
+                )  # half of the mean of two
     return variance
 
 
@@ -294,9 +302,12 @@ def compared(rows):
     """The figures of a config against the baseline over the repetitions of a job on a backend."""
     for config in CONFIGS[1:]:
         fresh, mirrored = (
-            [ratio_of(row, way, config) for row in rows] for way in ("fresh", "mirrored")
+            [ratio_of(row, way, config) for row in rows]
+            for way in ("fresh", "mirrored")
         )
-        differences = [inside - apart for inside, apart in zip(mirrored, fresh, strict=True)]
+        differences = [
+            inside - apart for inside, apart in zip(mirrored, fresh, strict=True)
+        ]
         yield {
             "config": config,
             "repetitions": len(rows),
@@ -306,8 +317,12 @@ def compared(rows):
             "mirrored_variance": statistics.variance(mirrored),
             "bias": statistics.mean(differences),
             "error": statistics.stdev(differences) / math.sqrt(len(rows)),
-            "by_blocks": statistics.mean(variance_by_blocks(row, config) for row in rows),
-            "by_sections": statistics.mean(variance_by_sections(row, config) for row in rows),
+            "by_blocks": statistics.mean(
+                variance_by_blocks(row, config) for row in rows
+            ),
+            "by_sections": statistics.mean(
+                variance_by_sections(row, config) for row in rows
+            ),
         }
 
 
@@ -331,14 +346,18 @@ def print_table(rows):
     print(HEAD)
     for job in NAMES:
         for backend in BACKENDS:
-            of_cell = [row for row in whole if (row["job"], row["backend"]) == (job, backend)]
+            of_cell = [
+                row for row in whole if (row["job"], row["backend"]) == (job, backend)
+            ]
             if len(of_cell) < 2:
                 continue
             for found in compared(of_cell):
                 comparisons.append({"job": job, "backend": backend, **found})
                 print_comparison(comparisons[-1], of_cell)
     for backend in BACKENDS:
-        print_summary(backend, [each for each in comparisons if each["backend"] == backend])
+        print_summary(
+            backend, [each for each in comparisons if each["backend"] == backend]
+        )
     print_summary("all", comparisons)
     print_rates(whole)
     print_seconds(whole)
@@ -383,12 +402,20 @@ def print_summary(name, found):
     print(f"{math.expm1(statistics.median(biases)):+.1%} in the median", end="; ")
     print(f"one has an error of {statistics.median(errors):.1%} in the median")
     print(f"  biases scatter by {math.sqrt(max(0.0, excess)):.1%} beyond their errors")
-    print(f"  beyond {FAR:.0%}: {len(far)}, of which beyond 2 errors: {len(clear)}", end=" ")
+    print(
+        f"  beyond {FAR:.0%}: {len(far)}, of which beyond 2 errors: {len(clear)}",
+        end=" ",
+    )
     print(f"({chance:.1f} expected if there were no bias)")
-    print(f"  deviation: fresh {deviations[0]:.3f}, mirrored {deviations[1]:.3f}", end="; ")
+    print(
+        f"  deviation: fresh {deviations[0]:.3f}, mirrored {deviations[1]:.3f}",
+        end="; ",
+    )
     print(f"variance {statistics.median(ratios):.1f} times in the median", end=", ")
     print(f"more than once in {sum(ratio > 1 for ratio in ratios)}")
-    print(f"  z by blocks {z_of(found, 'blocks'):.2f}, by sections {z_of(found, 'sections'):.2f}")
+    print(
+        f"  z by blocks {z_of(found, 'blocks'):.2f}, by sections {z_of(found, 'sections'):.2f}"
+    )
 
 
 def chance_of_clear(found):
@@ -412,7 +439,8 @@ def print_rates(rows):
         changes = []
         for row in rows:
             fresh, mirrored = (
-                statistics.mean(logs_of(row, way)[name]) for way in ("fresh", "mirrored")
+                statistics.mean(logs_of(row, way)[name])
+                for way in ("fresh", "mirrored")
             )
             changes.append(mirrored - fresh)
         print(f" {name} {math.expm1(statistics.median(changes)):+.1%}", end="")
@@ -422,9 +450,13 @@ def print_rates(rows):
 def print_seconds(rows):
     """Print the seconds of a repetition."""
     fresh, mirrored = (seconds_of(rows, way) for way in ("fresh", "mirrored"))
-    warm = [seconds_of(rows, way, without_importing=True) for way in ("fresh", "mirrored")]
+    warm = [
+        seconds_of(rows, way, without_importing=True) for way in ("fresh", "mirrored")
+    ]
     loads = [row["load"] for row in rows]
-    print(f"seconds of a repetition: fresh {fresh:.0f}, mirrored {mirrored:.0f}", end="; ")
+    print(
+        f"seconds of a repetition: fresh {fresh:.0f}, mirrored {mirrored:.0f}", end="; "
+    )
     print(f"without importing Keras {warm[0]:.0f} and {warm[1]:.0f}")
     print(
         f"repetitions: {len(rows)}; load before one: {statistics.median(loads):.1f} in the median"
@@ -435,8 +467,12 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--run", action="store_true", help="measure, and freeze the figures")
-    parser.add_argument("--limit", type=float, default=math.inf, help="seconds of measuring")
+    parser.add_argument(
+        "--run", action="store_true", help="measure, and freeze the figures"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, help="seconds of measuring"
+    )
     parser.add_argument("--blocks", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.blocks:

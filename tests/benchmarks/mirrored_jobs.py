@@ -81,7 +81,9 @@ class Job(NamedTuple):
         own = self.own_batch
         larger = self.larger
         if backend == "torch":
-            own, larger = (each._replace(steps_per_execution=1) for each in (own, larger))
+            own, larger = (
+                each._replace(steps_per_execution=1) for each in (own, larger)
+            )
         if own == baseline:
             own = Config(2 * OWN_BATCH)
         return baseline, own, larger
@@ -110,7 +112,11 @@ def repeated(dataset_class, batch_size, samples, **knobs):
 
 def dense_model(features):
     model = keras.Sequential(
-        [keras.Input((features,)), layers.Dense(128, activation="relu"), layers.Dense(1)]
+        [
+            keras.Input((features,)),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(1),
+        ]
     )
     model.compile("adam", "mse")
     return model
@@ -125,7 +131,8 @@ def hashed(batch_size, **knobs):
     draw = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnop"))
     texts = [
-        " ".join("".join(word) for word in draw.choice(letters, (WORDS, 6))) for _ in range(1000)
+        " ".join("".join(word) for word in draw.choice(letters, (WORDS, 6)))
+        for _ in range(1000)
     ]
 
     def make(index):
@@ -180,7 +187,9 @@ def decoded(batch_size, **knobs):
     photographs = []
     for path in public_jobs.PHOTOGRAPHS:
         written = io.BytesIO()
-        Image.open(path).convert("RGB").crop((0, 0, *public_jobs.PICTURE)).save(written, "jpeg")
+        Image.open(path).convert("RGB").crop((0, 0, *public_jobs.PICTURE)).save(
+            written, "jpeg"
+        )
         photographs.append(written.getvalue())
 
     def make(index):
@@ -212,13 +221,16 @@ def table_rows(batch_size, **knobs):
 
     Each column is replaced by its rank among 1,000 quantiles.
     """
-    table = np.random.default_rng(0).lognormal(size=(200_000, COLUMNS)).astype("float32")
+    table = (
+        np.random.default_rng(0).lognormal(size=(200_000, COLUMNS)).astype("float32")
+    )
     quantiles = np.quantile(table[:10_000], np.linspace(0, 1, 1000), axis=0)
 
     def make(index):
         rows = table[np.random.default_rng(index).integers(len(table), size=batch_size)]
         ranks = [
-            np.searchsorted(quantiles[:, column], rows[:, column]) for column in range(COLUMNS)
+            np.searchsorted(quantiles[:, column], rows[:, column])
+            for column in range(COLUMNS)
         ]
         x = np.stack(ranks, 1).astype("float32") / 1000
         return x, x[:, :1]

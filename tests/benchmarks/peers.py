@@ -55,7 +55,10 @@ class Optuna(Peer):
         for _ in range(most):
             trial = study.ask()
             drawn = FitConfig(
-                **{knob: v[trial.suggest_int(knob, 0, len(v) - 1)] for knob, v in knobs.items()}
+                **{
+                    knob: v[trial.suggest_int(knob, 0, len(v) - 1)]
+                    for knob, v in knobs.items()
+                }
             )
             if drawn not in mapped:
                 mapped[drawn] = _nearest(case.space.canonical(drawn), legal)
@@ -81,7 +84,10 @@ class Doubling(Peer):
         index = _index_of(sizes, 2)
         for _ in range(most):
             config = _nearest(
-                case.space.canonical(FitConfig.of({**defaults, "batch_size": sizes[index]})), legal
+                case.space.canonical(
+                    FitConfig.of({**defaults, "batch_size": sizes[index]})
+                ),
+                legal,
             )
             measurement = case.run(config, draw)
             yield config, measurement
@@ -150,12 +156,17 @@ class Autofit(Peer):
 
     def _likeliest(self, case, trials):
         configs = list(
-            {trial.config: None for trial in failures.eligible(trials, self._last.context)}
+            {
+                trial.config: None
+                for trial in failures.eligible(trials, self._last.context)
+            }
         )
         if not configs:
             return None
         beliefs = Beliefs(rated_trials(trials), configs, self._last.context)
-        return beliefs.likeliest(configs, None, nearest(case.space, KERAS_DEFAULTS), 0.0)
+        return beliefs.likeliest(
+            configs, None, nearest(case.space, KERAS_DEFAULTS), 0.0
+        )
 
 
 def nearest(space, config):

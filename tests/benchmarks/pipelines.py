@@ -43,4 +43,6 @@ inflate_model = gil_model
 
 def inflate(batch_size=32, workers=1, max_queue_size=10, use_multiprocessing=False):
     knobs = {"workers": workers, "use_multiprocessing": use_multiprocessing}
-    return Pipeline(inflated, 40_000, batch_size, max_queue_size=max_queue_size, **knobs)
+    return Pipeline(
+        inflated, 40_000, batch_size, max_queue_size=max_queue_size, **knobs
+    )

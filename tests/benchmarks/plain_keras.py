@@ -115,7 +115,14 @@ def timed(programs, job, data, config):
 
     The functions `{job}_model` and `data` of a module of programs make the model and the data.
     """
-    command = [sys.executable, __file__, programs, f"{job}_model", data, json.dumps(config)]
+    command = [
+        sys.executable,
+        __file__,
+        programs,
+        f"{job}_model",
+        data,
+        json.dumps(config),
+    ]
     started = time.perf_counter()
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     row = json.loads(output.splitlines()[-1])
@@ -129,7 +136,8 @@ def main():
     made = getattr(module, model)()
     made.steps_per_execution = config.pop("steps_per_execution", 1)
     print(
-        json.dumps(time_fit(made, arguments_of(getattr(module, data), config), config)), flush=True
+        json.dumps(time_fit(made, arguments_of(getattr(module, data), config), config)),
+        flush=True,
     )
     os._exit(0)  # the threads of an interrupted `fit` wait for ever
 

@@ -21,7 +21,9 @@ from keras import layers
 from PIL import Image
 
 FILES = pathlib.Path(tempfile.gettempdir()) / f"autofit-public-{os.getuid()}"
-PHOTOGRAPHS = sorted((pathlib.Path(__file__).parents[2] / "examples" / "data").glob("*.jpg"))
+PHOTOGRAPHS = sorted(
+    (pathlib.Path(__file__).parents[2] / "examples" / "data").glob("*.jpg")
+)
 PICTURE = (400, 300)
 
 
@@ -36,7 +38,9 @@ def _convnet(shape, widths, *head):
 
 
 def digits_model():
-    network = _convnet((28, 28, 1), (32, 64), layers.Dropout(0.5), layers.Dense(10, "softmax"))
+    network = _convnet(
+        (28, 28, 1), (32, 64), layers.Dropout(0.5), layers.Dense(10, "softmax")
+    )
     network.compile("adam", "categorical_crossentropy", metrics=["accuracy"])
     return network
 
@@ -59,7 +63,9 @@ class Positions(layers.Layer):
 
     def call(self, tokens):
         """(batch, length) to (batch, length, width)."""
-        return self.tokens(tokens) + self.places(keras.ops.arange(keras.ops.shape(tokens)[-1]))
+        return self.tokens(tokens) + self.places(
+            keras.ops.arange(keras.ops.shape(tokens)[-1])
+        )
 
 
 def reviews_model():
@@ -69,7 +75,9 @@ def reviews_model():
     attended = layers.Dropout(0.1)(layers.MultiHeadAttention(2, 32)(x, x))
     x = layers.LayerNormalization(epsilon=1e-6)(x + attended)
     mapped = layers.Dropout(0.1)(layers.Dense(32)(layers.Dense(32, "relu")(x)))
-    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization(epsilon=1e-6)(x + mapped))
+    x = layers.GlobalAveragePooling1D()(
+        layers.LayerNormalization(epsilon=1e-6)(x + mapped)
+    )
     x = layers.Dense(20, "relu")(layers.Dropout(0.1)(x))
     model = keras.Model(inputs, layers.Dense(2, "softmax")(layers.Dropout(0.1)(x)))
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -79,7 +87,9 @@ def reviews_model():
 def reviews():
     """25,000 texts (200,) int32 and their classes () int64."""
     random = np.random.default_rng(0)
-    return random.integers(0, 20_000, (25_000, 200), "int32"), random.integers(0, 2, 25_000)
+    return random.integers(0, 20_000, (25_000, 200), "int32"), random.integers(
+        0, 2, 25_000
+    )
 
 
 def weather_model():
@@ -92,14 +102,23 @@ def weather(batch_size=256):
     """Windows of 120 steps, each sixth of 720, from 300,693 rows of 7 figures."""
     table = np.random.default_rng(0).normal(size=(300_693, 7))
     return keras.utils.timeseries_dataset_from_array(
-        table, table[:, 1:2], sequence_length=120, sampling_rate=6, batch_size=batch_size
+        table,
+        table[:, 1:2],
+        sequence_length=120,
+        sampling_rate=6,
+        batch_size=batch_size,
     )
 
 
 def volumes_model():
     maps = [layers.Conv3D(width, 3, strides=2, activation="relu") for width in (8, 16)]
     network = keras.Sequential(
-        [keras.Input((32, 32, 32, 1)), *maps, layers.Flatten(), layers.Dense(6, "softmax")]
+        [
+            keras.Input((32, 32, 32, 1)),
+            *maps,
+            layers.Flatten(),
+            layers.Dense(6, "softmax"),
+        ]
     )
     network.compile("adam", "categorical_crossentropy")
     return network

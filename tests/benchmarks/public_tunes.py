@@ -40,7 +40,11 @@ FINALISTS = 3
 RUNS = 5
 COARSE_GRID = 15
 FIXED = {"steps_per_execution": [1]}
-THREADS = {"workers": (1, 2, 4), "max_queue_size": (2, 10), "use_multiprocessing": (False,)}
+THREADS = {
+    "workers": (1, 2, 4),
+    "max_queue_size": (2, 10),
+    "use_multiprocessing": (False,),
+}
 SPACES = {  # the first batch size is the program's own
     "digits": ((128, 32, 64, 256, 512, 1024, 2048, 4096), "digits", {}),
     "reviews": ((32, 8, 16, 64, 128, 256, 512), "reviews", {}),
@@ -58,7 +62,11 @@ def configs_of(job):
         (1, 10),
         *((w, q) for w in knobs["workers"] if w > 1 for q in knobs["max_queue_size"]),
     ]  # one thread has none
-    return [FitConfig(size, workers, queue, False) for size in sizes for workers, queue in queues]
+    return [
+        FitConfig(size, workers, queue, False)
+        for size in sizes
+        for workers, queue in queues
+    ]
 
 
 def own_config(job):
@@ -76,7 +84,9 @@ def tune(job):
         "baseline": own_config(job).values(),
     }
     with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "job.yaml").write_text(json.dumps(document))  # which is YAML
+        (pathlib.Path(folder) / "job.yaml").write_text(
+            json.dumps(document)
+        )  # which is YAML
         command = [
             "tune",
             "job.yaml",
@@ -90,7 +100,11 @@ def tune(job):
         started = time.perf_counter()
         executable = pathlib.Path(sys.executable).with_name("autofit")
         process = subprocess.run(
-            [executable, *command], check=False, cwd=folder, capture_output=True, text=True
+            [executable, *command],
+            check=False,
+            cwd=folder,
+            capture_output=True,
+            text=True,
         )
         if process.returncode:
             raise SystemExit(process.stdout + process.stderr)
@@ -146,7 +160,10 @@ def run(job):
                 else None,
                 "trials": len(result["trials"]),
                 "runs": len(result["runs"]),
-                "ooms": sum(t["measurement"]["outcome"].endswith("oom") for t in result["trials"]),
+                "ooms": sum(
+                    t["measurement"]["outcome"].endswith("oom")
+                    for t in result["trials"]
+                ),
                 "seconds": seconds,
                 "stop_reason": result["stop_reason"],
             }
@@ -163,16 +180,21 @@ def run(job):
 def ratio_of(rates, others):
     """The geometric mean of pairs of rates, with its 95 % interval."""
     logs = [math.log(rate / other) for rate, other in zip(rates, others, strict=True)]
-    mean, half = (statistics.fmean(logs), pooled_half_width(logs)) if any(logs) else (0.0, 0.0)
+    mean, half = (
+        (statistics.fmean(logs), pooled_half_width(logs)) if any(logs) else (0.0, 0.0)
+    )
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
 def best_in_turn(rates):
     """The rate of the best config in each round; which one is the best, the other rounds say."""
-    logs = {config: [math.log(rate) for rate in values] for config, values in rates.items()}
+    logs = {
+        config: [math.log(rate) for rate in values] for config, values in rates.items()
+    }
     rounds = range(len(next(iter(logs.values()))))
     best = (
-        max(logs, key=lambda config: sum(logs[config]) - logs[config][number]) for number in rounds
+        max(logs, key=lambda config: sum(logs[config]) - logs[config][number])
+        for number in rounds
     )
     return [rates[config][number] for number, config in zip(rounds, best, strict=True)]
 
@@ -180,7 +202,9 @@ def best_in_turn(rates):
 def show(job, figures):
     rates = figures["rates"]
     ratios = []
-    print(f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}")
+    print(
+        f"\n{job}: a grid of {len(figures['grid'])}, the program's own {figures['own']}"
+    )
     for row in figures["rows"]:
         of_best = ratio_of(rates[row["chosen"]], best_in_turn(rates))
         timed_gain = ratio_of(rates[row["chosen"]], rates[figures["own"]])
@@ -236,7 +260,9 @@ def main():
         "choice, its rate to the best's, trials + runs, OOMs, seconds, of a grid of "
         f"{COARSE_GRID}; gain stated, gain timed"
     )
-    rows = [row for job, figures in frozen["jobs"].items() for row in show(job, figures)]
+    rows = [
+        row for job, figures in frozen["jobs"].items() for row in show(job, figures)
+    ]
     ratios, shares = zip(*rows, strict=True)
     print(
         f"\n{len(ratios)} tunes: of the best, median {statistics.median(ratios):.2f}, lowest "

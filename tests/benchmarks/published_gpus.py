@@ -41,7 +41,10 @@ def resnet(activation="relu"):
 
 
 def _activated(layer, activation):
-    if isinstance(layer, layers.Activation) and layer.get_config()["activation"] == "relu":
+    if (
+        isinstance(layer, layers.Activation)
+        and layer.get_config()["activation"] == "relu"
+    ):
         return layers.Activation(activation, name=layer.name)
     return layer.__class__.from_config(layer.get_config())
 
@@ -49,7 +52,9 @@ def _activated(layer, activation):
 def efficientnet():
     """EfficientNetB0 on ImageNet."""
     model = keras.applications.EfficientNetB0(weights=None, classes=1000)
-    model.compile(keras.optimizers.RMSprop(0.01, momentum=0.9), "sparse_categorical_crossentropy")
+    model.compile(
+        keras.optimizers.RMSprop(0.01, momentum=0.9), "sparse_categorical_crossentropy"
+    )
     return model, _pictures()
 
 
@@ -59,24 +64,36 @@ def _pictures():
 
 def bert():
     """BERT-Large that answers questions (SQuAD)."""
-    sizes = {"num_layers": 24, "num_heads": 16, "hidden_dim": 1024, "intermediate_dim": 4096}
+    sizes = {
+        "num_layers": 24,
+        "num_heads": 16,
+        "hidden_dim": 1024,
+        "intermediate_dim": 4096,
+    }
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=30522, dropout=0.1, max_sequence_length=512, **sizes
     )
     ends = layers.Dense(2, dtype="float32")(backbone.output["sequence_output"])
-    outputs = [layers.Lambda(lambda logits, end=end: logits[..., end])(ends) for end in range(2)]
+    outputs = [
+        layers.Lambda(lambda logits, end=end: logits[..., end])(ends)
+        for end in range(2)
+    ]
     model = keras.Model(backbone.input, outputs)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(3e-5), loss=[loss, loss])
     inputs = {
-        name: np.ones((2, WORDS), "int32") for name in ("token_ids", "segment_ids", "padding_mask")
+        name: np.ones((2, WORDS), "int32")
+        for name in ("token_ids", "segment_ids", "padding_mask")
     }
     return model, (inputs, [np.zeros((2,), "int32"), np.zeros((2,), "int32")], None)
 
 
 def resnet34():
     """ResNet-34 without an optimizer, as in the report."""
-    stacks = {"stackwise_num_filters": [64, 128, 256, 512], "stackwise_num_blocks": [3, 4, 6, 3]}
+    stacks = {
+        "stackwise_num_filters": [64, 128, 256, 512],
+        "stackwise_num_blocks": [3, 4, 6, 3],
+    }
     stem = {
         "input_conv_filters": [64],
         "input_conv_kernel_sizes": [7],
@@ -100,8 +117,12 @@ def bert_base():
         dropout=0.0,
         max_sequence_length=512,
     )
-    model = keras.Model(backbone.input, layers.Dense(2)(backbone.output["pooled_output"]))
-    return model, dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), ((32,), "int32"))
+    model = keras.Model(
+        backbone.input, layers.Dense(2)(backbone.output["pooled_output"])
+    )
+    return model, dict.fromkeys(
+        ("token_ids", "segment_ids", "padding_mask"), ((32,), "int32")
+    )
 
 
 def vit():
@@ -154,7 +175,15 @@ MIXED = "mixed_float16"
 POINTS = [  # what, precision, GPU, batch sizes that trained, and that ran out of memory
     ("ResNet50", resnet, {}, FLOAT, "V100-16GB", (64, 128), ()),
     ("ResNet50", resnet, {}, MIXED, "V100-16GB", (256,), ()),
-    ("ResNet50, SiLU", resnet, {"activation": "silu"}, FLOAT, "V100-16GB", (64,), (128,)),
+    (
+        "ResNet50, SiLU",
+        resnet,
+        {"activation": "silu"},
+        FLOAT,
+        "V100-16GB",
+        (64,),
+        (128,),
+    ),
     ("EfficientNetB0", efficientnet, {}, FLOAT, "V100-32GB", (256,), ()),
     ("EfficientNetB0", efficientnet, {}, MIXED, "V100-32GB", (512,), ()),
     ("EfficientNetB0", efficientnet, {}, FLOAT, "A100-80GB", (512,), ()),
@@ -192,7 +221,10 @@ def main():
     for name, build, kwargs, precision, gpu_name, trained, failed in POINTS:
         keras.backend.clear_session()
         keras.config.set_dtype_policy(precision)
-        step, (gpu,) = StepFootprint(TrainStep(*build(**kwargs), None)), find([gpu_name])
+        step, (gpu,) = (
+            StepFootprint(TrainStep(*build(**kwargs), None)),
+            find([gpu_name]),
+        )
         for size in (*trained, *failed):
             began = time.monotonic()
             device_bytes = step.on_gpu(gpu, size).device_bytes

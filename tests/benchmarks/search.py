@@ -40,9 +40,7 @@ from tables import Table
 
 from autofit.machine.host import detect
 
-_AGE = (
-    "of 2026-11-28, before changes of the search: with the same seeds, table gil is at 18.0 % now"
-)
+_AGE = "of 2026-11-28, before changes of the search: with the same seeds, table gil is at 18.0 % now"
 FROZEN = pathlib.Path(__file__).with_suffix(".json")
 BUDGETS = (8, 30)
 DEVELOPED_ON = ("compute", "gil", "pickling", "host")
@@ -93,12 +91,16 @@ def search(task):
 def tasks():
     """Every (peer, group, kind, case, seed) of the tables of results."""
     cases = [("surface", FIRST_SURFACE + n, 0) for n in range(SURFACES)]
-    cases += [("table", job, seed) for job, seed in itertools.product(HELD_BACK, range(SEEDS))]
+    cases += [
+        ("table", job, seed) for job, seed in itertools.product(HELD_BACK, range(SEEDS))
+    ]
     for name, (kind, what, seed) in itertools.product(PEERS, cases):
         yield name, "held back", kind, what, seed
     for job, seed in itertools.product(DEVELOPED_ON, range(SEEDS)):
         yield "autofit", "developed on", "table", job, seed
-    for name, what, seed in itertools.product(ON_GPU_CURVES, CURVES, range(GPU_CURVE_SEEDS)):
+    for name, what, seed in itertools.product(
+        ON_GPU_CURVES, CURVES, range(GPU_CURVE_SEEDS)
+    ):
         yield name, GPU_CURVES, "grid", what, seed
 
 
@@ -110,7 +112,11 @@ def print_held_back(rows):
     for name in PEERS:
         for budget in BUDGETS:
             searches = np.array(
-                [r[5:] for r in rows if r[0] == name and r[1] == "held back" and r[4] == budget]
+                [
+                    r[5:]
+                    for r in rows
+                    if r[0] == name and r[1] == "held back" and r[4] == budget
+                ]
             )
             median, most = np.percentile(searches[:, 0], (50, 90))
             _, ooms, trials, seconds = searches.mean(axis=0)
@@ -125,7 +131,9 @@ def print_by_case(rows):
     for case in dict.fromkeys(r[2] for r in rows if r[2].startswith("table")):
         searches = [r for r in rows if r[0] == "autofit" and r[2] == case and r[4] == 8]
         regret, ooms, trials = (np.mean([r[i] for r in searches]) for i in (5, 6, 7))
-        print(f"  {case:18} {searches[0][1]:13} {regret:6.1%} {ooms:5.2f} {trials:5.1f}")
+        print(
+            f"  {case:18} {searches[0][1]:13} {regret:6.1%} {ooms:5.2f} {trials:5.1f}"
+        )
 
 
 def print_real_curves(rows):
@@ -141,7 +149,9 @@ def print_real_curves(rows):
     for name in ON_GPU_CURVES:
         searches = [row for row in rows if row[:2] == [name, GPU_CURVES]]
         regrets = np.array([row[5] for row in searches])
-        ooms, trials, seconds = (np.mean([row[i] for row in searches]) for i in (6, 7, 8))
+        ooms, trials, seconds = (
+            np.mean([row[i] for row in searches]) for i in (6, 7, 8)
+        )
         print(
             f"  {name:23} {regrets.mean():6.1%} {np.median(regrets):6.1%}  "
             f"{np.percentile(regrets, 90):6.1%} "

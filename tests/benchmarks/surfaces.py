@@ -90,19 +90,27 @@ class Surface:
             self.tiles[2],
         )
         declined = self.decline * np.maximum(0, np.log2(at.batch / self.decline_from))
-        return self.step_seconds + self.sample_seconds * at.batch * (1 + tile + declined)
+        return self.step_seconds + self.sample_seconds * at.batch * (
+            1 + tile + declined
+        )
 
     def input_rate(self, at):
         """Samples per second of the pipeline alone."""
         one = self.batch_seconds + self.making_seconds * at.batch
-        busy = np.minimum(np.minimum(at.workers, np.where(at.queued, at.queue + 1, 1)), self.cores)
+        busy = np.minimum(
+            np.minimum(at.workers, np.where(at.queued, at.queue + 1, 1)), self.cores
+        )
         batch_bytes = at.batch * self.sample_bytes
         crowded = 1 - 0.01 * np.maximum(0, at.workers - self.cores)
         processes = at.batch * np.minimum(
             busy * crowded / (one + batch_bytes / self.pickle_rate),
             1 / (batch_bytes / self.receive_rate + 3e-4),
         )
-        threads = at.batch * np.where(at.queued, np.minimum(busy, self.thread_capacity), 1.0) / one
+        threads = (
+            at.batch
+            * np.where(at.queued, np.minimum(busy, self.thread_capacity), 1.0)
+            / one
+        )
         return np.where(at.processes, processes, threads)
 
     def rate(self, at):
@@ -110,19 +118,31 @@ class Surface:
         step = at.batch / self.step(at)
         made = self.input_rate(at)
         fighting = at.queued & ~at.processes & (made < 2 * step)
-        step = step / (1 + self.lock_penalty * np.minimum(1, (at.workers - 1) / 4) * fighting)
+        step = step / (
+            1 + self.lock_penalty * np.minimum(1, (at.workers - 1) / 4) * fighting
+        )
         k = np.where(at.queued, 3 + 1.5 * np.minimum(at.queue, 20), 8)
         return np.exp(-np.logaddexp(-k * np.log(step), -k * np.log(made)) / k)
 
     def device_bytes(self, at):
-        rough = np.array([zlib.crc32(f"{self.seed} {b:.0f}".encode()) / 2**32 for b in at.batch])
+        rough = np.array(
+            [zlib.crc32(f"{self.seed} {b:.0f}".encode()) / 2**32 for b in at.batch]
+        )
         jumps = sum(
-            (by * (at.batch >= b) for b, by in zip(self.jump_at, self.jump_by, strict=True)),
+            (
+                by * (at.batch >= b)
+                for b, by in zip(self.jump_at, self.jump_by, strict=True)
+            ),
             np.zeros(len(at)),
         )
         return (
             np.ceil(
-                (self.held + self.held_per_sample * at.batch * (1 + 0.015 * rough) + jumps) / 2**21
+                (
+                    self.held
+                    + self.held_per_sample * at.batch * (1 + 0.015 * rough)
+                    + jumps
+                )
+                / 2**21
             )
             * 2**21
         )
@@ -169,7 +189,9 @@ class Surface:
         at_once = at.batch[0] / self.step(at)[0]
         made = self.input_rate(at)[0]
         measured = reading(config, float(self.rate(at)[0]), at_once, made, device, draw)
-        return replace(measured, host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal())))
+        return replace(
+            measured, host_peak_bytes=int(host * (1 + 0.03 * draw.standard_normal()))
+        )
 
 
 def reading(config, rate, compute, made, device, draw):

@@ -44,7 +44,9 @@ class TableSpace(SearchSpace):
 
     def knobs(self):
         """The knobs, `legal` not among them."""
-        return {knob: values for knob, values in super().knobs().items() if knob in KNOBS}
+        return {
+            knob: values for knob, values in super().knobs().items() if knob in KNOBS
+        }
 
     def configs(self):
         return (config for config in self.legal if config.batch_size in self.batch_size)
@@ -64,11 +66,15 @@ class Table:
         frozen = json.loads((FOLDER / f"{job}.json").read_text())
         self.name = f"table {job}"
         self.cores = frozen["cores"]
-        self._description = TypeAdapter(Description).validate_python(frozen["description"])
+        self._description = TypeAdapter(Description).validate_python(
+            frozen["description"]
+        )
         self.readings = {}
         for row in frozen["readings"]:
             fields = dict(zip(frozen["columns"], row, strict=True))
-            config = FitConfig(**{knob: fields.pop(knob) for knob in DATA_KNOBS if knob in fields})
+            config = FitConfig(
+                **{knob: fields.pop(knob) for knob in DATA_KNOBS if knob in fields}
+            )
             self.readings.setdefault(config, []).append(
                 Measurement(Outcome.OK, Evidence("ran to its end"), **fields)
             )
@@ -78,7 +84,10 @@ class Table:
             host_mib * 2**20 if host_mib else frozen["memory_bytes"],
         )
         knobs = next(iter(self.readings)).values()
-        values = {knob: tuple(sorted({getattr(c, knob) for c in self.readings})) for knob in knobs}
+        values = {
+            knob: tuple(sorted({getattr(c, knob) for c in self.readings}))
+            for knob in knobs
+        }
         self.space = TableSpace(**values, legal=tuple(self.readings))
 
     def description(self):
@@ -109,9 +118,15 @@ class Table:
             and (reading.device_peak_bytes or 0) > self.limits.device_bytes
         ):
             return Measurement(
-                Outcome.DEVICE_OOM, FULL, OOM_SECONDS, host_peak_bytes=reading.host_peak_bytes
+                Outcome.DEVICE_OOM,
+                FULL,
+                OOM_SECONDS,
+                host_peak_bytes=reading.host_peak_bytes,
             )
         evidence = replace(FULL, last_host_bytes=self.limits.host_bytes)
         return Measurement(
-            Outcome.HOST_OOM, evidence, reading.seconds / 2, host_peak_bytes=self.limits.host_bytes
+            Outcome.HOST_OOM,
+            evidence,
+            reading.seconds / 2,
+            host_peak_bytes=self.limits.host_bytes,
         )

@@ -55,7 +55,11 @@ def test_the_search_still_finds_what_is_published(monkeypatch):
     monkeypatch.syspath_prepend(HERE)
     import search
 
-    cases = [("surface", 1000), ("table", "tiny"), ("grid", "zeus|v100|imagenet/resnet50")]
+    cases = [
+        ("surface", 1000),
+        ("table", "tiny"),
+        ("grid", "zeus|v100|imagenet/resnet50"),
+    ]
     tasks = [("autofit", "a group", *case, seed) for case in cases for seed in range(3)]
     regrets = [search.search(task)[-1][5] for task in tasks]
     # single searches end at a neighbour, which in the table is 15 % slower, and on another CPU
@@ -73,6 +77,12 @@ def test_whole_tunes_still_end_as_frozen(monkeypatch):
     tune = len(whole_tunes.OF_CELL) + len(whole_tunes.OF_TUNE)
     first = frozen["rows"][:8]
     now = whole_tunes.rows_of([row[:cell] for row in first])
-    parted = [pair for pair in zip(first, now, strict=True) if pair[0][:tune] != pair[1][:tune]]
+    parted = [
+        pair
+        for pair in zip(first, now, strict=True)
+        if pair[0][:tune] != pair[1][:tune]
+    ]
     # on another CPU, the last digit of a model may turn one choice
-    assert len(parted) <= 1, f"python {whole_tunes.__name__}.py --run freezes anew: {parted}"
+    assert len(parted) <= 1, (
+        f"python {whole_tunes.__name__}.py --run freezes anew: {parted}"
+    )

@@ -26,10 +26,19 @@ GAINS = (0.05, 0.1, 0.2, 0.5)
 BEST, NEAR, FLAT = NOTHING = ("baseline best", "others near", "flat")
 LANDSCAPES = (NATURAL, *GAINS, *NOTHING)
 NEAR_LOSS = 0.05  # of the slowest config, where the others are near
-LEAST_LEAD = 0.01  # in log rate, of the best over a baseline: less is not stretched to a gain
-_STARTING_SECONDS = 0.5  # by which a trial is shorter than a plain fit of the coarse grid
-_STEP_LEAD = 0.05  # in log rate, of the step alone over the fit of a public program (assumed)
-_INPUT_LEADS = {True: 0.15, False: 1.5}  # of the input alone, with workers and of arrays (assumed)
+LEAST_LEAD = (
+    0.01  # in log rate, of the best over a baseline: less is not stretched to a gain
+)
+_STARTING_SECONDS = (
+    0.5  # by which a trial is shorter than a plain fit of the coarse grid
+)
+_STEP_LEAD = (
+    0.05  # in log rate, of the step alone over the fit of a public program (assumed)
+)
+_INPUT_LEADS = {
+    True: 0.15,
+    False: 1.5,
+}  # of the input alone, with workers and of arrays (assumed)
 
 
 @dataclass(frozen=True)
@@ -73,10 +82,14 @@ class Job:
             baseline = min(plain, key=lambda c: abs(math.log2(c.batch_size / 32)))
             level = fit[baseline]
             flat = (level, level + 0.3, level + 0.3)
-            return replace(self, baseline=baseline, rates=dict.fromkeys(self.rates, flat))
+            return replace(
+                self, baseline=baseline, rates=dict.fromkeys(self.rates, flat)
+            )
         if landscape in NOTHING:
             baseline = max(plain, key=fit.get)
-            return replace(self, baseline=baseline, rates=self._below(baseline, fit, landscape))
+            return replace(
+                self, baseline=baseline, rates=self._below(baseline, fit, landscape)
+            )
         wanted = math.log1p(landscape)
         best = max(fit.values())
         leads = {config: best - fit[config] for config in plain}
@@ -84,13 +97,19 @@ class Job:
         if leads[baseline] < LEAST_LEAD:
             baseline = max(plain, key=leads.get)
         factor = wanted / max(leads[baseline], LEAST_LEAD)
-        return replace(self, baseline=baseline, rates=self._stretched(fit[baseline], factor))
+        return replace(
+            self, baseline=baseline, rates=self._stretched(fit[baseline], factor)
+        )
 
     def _below(self, baseline, fit, landscape):
         """The rates with the baseline's as the highest; near it, if so asked."""
         top = fit[baseline]
         capped = {
-            config: (min(of_fit, top), max(step, min(of_fit, top)), max(made, min(of_fit, top)))
+            config: (
+                min(of_fit, top),
+                max(step, min(of_fit, top)),
+                max(made, min(of_fit, top)),
+            )
             for config, (of_fit, step, made) in self.rates.items()
         }
         if landscape == BEST:
@@ -116,7 +135,11 @@ def jobs():
 def _of_table(name):
     table = Table(name)
     readings = table.readings
-    fields = ("samples_per_second", "compute_samples_per_second", "input_samples_per_second")
+    fields = (
+        "samples_per_second",
+        "compute_samples_per_second",
+        "input_samples_per_second",
+    )
     fit, step, made = (_smooth(readings, field) for field in fields)
     return Job(
         name=f"table {name}",
@@ -125,7 +148,9 @@ def _of_table(name):
         limits=table.limits,
         baseline=_nearest_to_defaults(table.space),
         seconds=statistics.fmean(m.seconds for ran in readings.values() for m in ran),
-        rates={c: (fit[c], max(fit[c], step[c]), max(fit[c], made[c])) for c in readings},
+        rates={
+            c: (fit[c], max(fit[c], step[c]), max(fit[c], made[c])) for c in readings
+        },
         peaks={config: _peaks(ran) for config, ran in readings.items()},
     )
 
@@ -169,7 +194,9 @@ def _of_program(name):
     frozen = json.loads(public_tunes.FROZEN.read_text())["jobs"][name]
     sizes, _, knobs = public_tunes.SPACES[name]
     configs = {str(config): config for config in public_tunes.configs_of(name)}
-    logs = {config: [math.log(frozen["grid"][text])] for text, config in configs.items()}
+    logs = {
+        config: [math.log(frozen["grid"][text])] for text, config in configs.items()
+    }
     for text, again in frozen["rates"].items():
         logs[configs[text]] += map(math.log, again)
     effects = _effects(logs) if knobs else _parabola(logs)
@@ -191,7 +218,11 @@ def _of_program(name):
         process_bytes=GIB // 2,
     )
     rates = {
-        config: (float(rate), float(rate) + _STEP_LEAD, float(rate) + _INPUT_LEADS[bool(knobs)])
+        config: (
+            float(rate),
+            float(rate) + _STEP_LEAD,
+            float(rate) + _INPUT_LEADS[bool(knobs)],
+        )
         for config, rate in zip(logs, fit, strict=True)
     }
     return Job(

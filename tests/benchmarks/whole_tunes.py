@@ -140,8 +140,14 @@ class Machine:
         seconds = share * job.seconds * math.exp(SECONDS_NOISE * normal())
         self.clock += seconds
         self._move_level(seconds)
-        size = self.noise * (3 if self.case == "configs x 3" and config != job.baseline else 1)
-        error = self.draw.standard_t(3) / math.sqrt(3) if self.case == "heavy tails" else normal()
+        size = self.noise * (
+            3 if self.case == "configs x 3" and config != job.baseline else 1
+        )
+        error = (
+            self.draw.standard_t(3) / math.sqrt(3)
+            if self.case == "heavy tails"
+            else normal()
+        )
         shift = self._level + size * error
         fit, step, made = job.rates[config]
         rate = math.exp(fit + shift)
@@ -191,10 +197,14 @@ class Machine:
         limits = self.job.limits
         if limits.device_bytes is not None and (device or 0) > limits.device_bytes:
             peak = min(host, limits.host_bytes)
-            return Measurement(Outcome.DEVICE_OOM, FULL, OOM_SECONDS, host_peak_bytes=peak)
+            return Measurement(
+                Outcome.DEVICE_OOM, FULL, OOM_SECONDS, host_peak_bytes=peak
+            )
         evidence = Evidence(FULL.reason, last_host_bytes=limits.host_bytes)
         peak = limits.host_bytes
-        return Measurement(Outcome.HOST_OOM, evidence, OOM_SECONDS, host_peak_bytes=peak)
+        return Measurement(
+            Outcome.HOST_OOM, evidence, OOM_SECONDS, host_peak_bytes=peak
+        )
 
 
 class Launcher:
@@ -258,7 +268,8 @@ def of_tune(machine):
         machine.runs - searched,
         round(machine.clock),
         round(
-            machine.clock - sum(run.measurement.seconds for run in record.runs if _is_beside(run))
+            machine.clock
+            - sum(run.measurement.seconds for run in record.runs if _is_beside(run))
         ),
         round(15 * job.seconds),
     ]
@@ -270,7 +281,9 @@ def _beside(record, job):
     for run in record.runs:
         if _is_beside(run):
             rates.setdefault(run.config, []).append(run.samples_per_second)
-    rounds = [dict(zip(rates, one, strict=True)) for one in zip(*rates.values(), strict=True)]
+    rounds = [
+        dict(zip(rates, one, strict=True)) for one in zip(*rates.values(), strict=True)
+    ]
     others = [config for config in rates if config != job.baseline]
     return {config: claims.speedup(config, job.baseline, rounds) for config in others}
 
@@ -283,7 +296,9 @@ def _covering(job, speedups):
     """The number of intervals, and of those that contain the true ratio."""
     ratios = {config: job.rate(config) / job.rate(job.baseline) for config in speedups}
     known = {config: by for config, by in speedups.items() if by.low is not None}
-    return len(known), sum(by.low <= ratios[config] <= by.high for config, by in known.items())
+    return len(known), sum(
+        by.low <= ratios[config] <= by.high for config, by in known.items()
+    )
 
 
 def _share(value):
@@ -370,7 +385,9 @@ def _row_before(end, cell):
 def simulate(seeds, limit):
     end = time.time() + limit
     with ProcessPoolExecutor(2) as pool:
-        rows = pool.map(functools.partial(_row_before, end), cells_of(seeds), chunksize=2)
+        rows = pool.map(
+            functools.partial(_row_before, end), cells_of(seeds), chunksize=2
+        )
         return [row for row in rows if row is not None]
 
 
@@ -390,7 +407,10 @@ def print_delivered(rows):
     gains = [row for row in rows if row["landscape"] in GAINS]
     print("\ndelivered / best")
     heads = ("5 to 50 %", *(f"{gain:.0%}" for gain in GAINS), NATURAL)
-    groups = [gains, *([row for row in rows if row["landscape"] == g] for g in (*GAINS, NATURAL))]
+    groups = [
+        gains,
+        *([row for row in rows if row["landscape"] == g] for g in (*GAINS, NATURAL)),
+    ]
     print(f"{'gain':14}" + "".join(f"{head:>16}" for head in heads))
     for way, name in WAYS.items():
         means = [_mean([row[name] / UNIT for row in group]) for group in groups]
@@ -401,7 +421,9 @@ def print_delivered(rows):
 
     print("\nnot delivered" + "".join(f"{head:>16}" for head in heads[:-1]))
     for way, name in WAYS.items():
-        shares = [_percent([_is_missed(row, name) for row in group]) for group in groups[:-1]]
+        shares = [
+            _percent([_is_missed(row, name) for row in group]) for group in groups[:-1]
+        ]
         print(f"{way:13}" + "".join(f"{share:>16}" for share in shares))
 
     print("\ndelivered / best, gains of 5 to 50 %, by noise")
@@ -431,17 +453,23 @@ def print_by_job(rows):
 
 
 def print_nothing(rows):
-    print("\nnothing to gain: delivered / baseline, share over 2 % slower, over 5 % slower")
+    print(
+        "\nnothing to gain: delivered / baseline, share over 2 % slower, over 5 % slower"
+    )
     heads = ("all", *NOTHING)
     nothing = [row for row in rows if row["landscape"] in NOTHING]
-    groups = [nothing, *([row for row in nothing if row["landscape"] == one] for one in NOTHING)]
+    groups = [
+        nothing,
+        *([row for row in nothing if row["landscape"] == one] for one in NOTHING),
+    ]
     print(f"{'':14}" + "".join(f"{head:>24}" for head in heads))
     for way, name in WAYS.items():
         line = ""
         for group in groups:
             kept = [row[name] / row["base"] for row in group]
             slower = [
-                _percent([rate < 1 - loss for rate in kept]).strip() for loss in (TOLERANCE, 0.05)
+                _percent([rate < 1 - loss for rate in kept]).strip()
+                for loss in (TOLERANCE, 0.05)
             ]
             line += f"{_mean(kept):>16}{slower[0]:>4}{slower[1]:>4}"
         print(f"{way:14}{line}")
@@ -449,7 +477,9 @@ def print_nothing(rows):
 
 
 def print_claims(rows):
-    print("\nclaims        tunes  shown  wrong  wrong of tunes  intervals  covers  likely  covers")
+    print(
+        "\nclaims        tunes  shown  wrong  wrong of tunes  intervals  covers  likely  covers"
+    )
     for case in ("all", *CASES):
         group = [row for row in rows if case in ("all", row["case"])]
         shown = sum(row["fastest_shown"] or row["own_shown"] for row in group)
@@ -458,20 +488,27 @@ def print_claims(rows):
         covers = []
         for kind in ("", "likely_"):
             counts.append(sum(row[f"{kind}intervals"] for row in group))
-            covers.append(sum(row[f"{kind}covering"] for row in group) / max(1, counts[-1]))
+            covers.append(
+                sum(row[f"{kind}covering"] for row in group) / max(1, counts[-1])
+            )
         print(
             f"{case:12} {len(group):6} {shown:6} {wrong:6} {wrong / max(1, len(group)):15.1%} "
             f"{counts[0]:10} {covers[0]:7.1%} {counts[1]:7} {covers[1]:7.1%}"
         )
     shown = [row for row in rows if row["landscape"] in GAINS]
     share = [
-        _percent([row["fastest_shown"] for row in shown if row["landscape"] == g]) for g in GAINS
+        _percent([row["fastest_shown"] for row in shown if row["landscape"] == g])
+        for g in GAINS
     ]
-    of_gains = ", ".join(f"{one.strip()} at {g:.0%}" for one, g in zip(share, GAINS, strict=True))
+    of_gains = ", ".join(
+        f"{one.strip()} at {g:.0%}" for one, g in zip(share, GAINS, strict=True)
+    )
     print(f"gain of the fastest shown, by what there is to gain: {of_gains}")
     stated = [row["stated"] / UNIT for row in rows]
     low, middle, high = np.percentile(stated, (5, 50, 95))
-    print(f"stated / true rate: {middle:.3f} in the median, 90 % within {low:.2f} to {high:.2f}")
+    print(
+        f"stated / true rate: {middle:.3f} in the median, 90 % within {low:.2f} to {high:.2f}"
+    )
 
 
 def print_probabilities(rows):
@@ -486,13 +523,20 @@ def print_probabilities(rows):
     )
     for low, high in itertools.pairwise((0, 0.8, 0.9, 0.95, 1.0001)):
         answers = [
-            (row["landscape"] in NOTHING, row[f"{name}_probability"] / UNIT, row[name], row["base"])
+            (
+                row["landscape"] in NOTHING,
+                row[f"{name}_probability"] / UNIT,
+                row[name],
+                row["base"],
+            )
             for row in rows
             for name in ("fastest", "own")
             if row[f"{name}_probability"] != NONE
             and low <= row[f"{name}_probability"] / UNIT < high
         ]
-        faster = [rate > base for is_nothing, _, rate, base in answers if not is_nothing]
+        faster = [
+            rate > base for is_nothing, _, rate, base in answers if not is_nothing
+        ]
         slower = [rate < base for is_nothing, _, rate, base in answers if is_nothing]
         if faster and slower:
             mean = np.mean([stated for _, stated, _, _ in answers])
@@ -505,7 +549,9 @@ def print_probabilities(rows):
 
 
 def print_costs(rows):
-    print("\na tune        OOMs  searched  further  seconds  15 trials: median, over 1.0")
+    print(
+        "\na tune        OOMs  searched  further  seconds  15 trials: median, over 1.0"
+    )
     for way, prefix in (("autofit", ""), ("grid", "grid_"), ("TPE", "tpe_")):
         counts = ("searched", "further") if way == "autofit" else (f"{prefix}runs",)
         means = [statistics.fmean(row[name] for row in rows) for name in counts]
@@ -530,7 +576,9 @@ def print_costs(rows):
 def _mean(values):
     if len(values) < 2:
         return "-"
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / math.sqrt(len(values)):.3f}"
+    return (
+        f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / math.sqrt(len(values)):.3f}"
+    )
 
 
 def _percent(values):
@@ -544,14 +592,20 @@ def _is_missed(row, name):
 
 def _is_wrong(row):
     """Whether an answer is said to be faster, and is not."""
-    return any(row[f"{name}_shown"] and row[name] <= row["base"] for name in ("fastest", "own"))
+    return any(
+        row[f"{name}_shown"] and row[name] <= row["base"] for name in ("fastest", "own")
+    )
 
 
 def read_rows(frozen):
     """The frozen rows by column, with the names of their landscape and case."""
     for row in frozen["rows"]:
         named = dict(zip(frozen["columns"], row, strict=True))
-        names = {"landscape": LANDSCAPES[row[1]], "case": CASES[row[2]], "noise": NOISES[row[3]]}
+        names = {
+            "landscape": LANDSCAPES[row[1]],
+            "case": CASES[row[2]],
+            "noise": NOISES[row[3]],
+        }
         yield named | names
 
 
@@ -560,11 +614,18 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--run", action="store_true", help="simulate, and freeze the rows in whole_tunes.json"
+        "--run",
+        action="store_true",
+        help="simulate, and freeze the rows in whole_tunes.json",
     )
-    parser.add_argument("--seeds", type=int, default=1, help="of each cell (default: %(default)s)")
     parser.add_argument(
-        "--limit", type=float, default=math.inf, help="seconds after which no cell is begun"
+        "--seeds", type=int, default=1, help="of each cell (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=math.inf,
+        help="seconds after which no cell is begun",
     )
     arguments = parser.parse_args()
     if arguments.run:

@@ -93,7 +93,9 @@ MODELS = {
     "cnn": Form(cnn, (32, 32, 3), 16),
     "resnet": Form(resnet, (32, 32, 3), 16),
     "mobilenetv2": Form(
-        lambda x: keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output, (64, 64, 3), 4
+        lambda x: keras.applications.MobileNetV2(input_tensor=x, **_NO_TOP).output,
+        (64, 64, 3),
+        4,
     ),
     "efficientnetb0": Form(
         lambda x: keras.applications.EfficientNetB0(input_tensor=x, **_NO_TOP).output,
@@ -115,8 +117,12 @@ def build_model(name, precision="float32", optimizer="adam", xla=False):
     form = MODELS[name]
     inputs = layers.Input(form.sample, dtype=form.dtype)
     x = form.build(inputs)
-    outputs = layers.Conv2D(CLASSES, 1)(x) if name == "unet" else layers.Dense(CLASSES)(x)
-    model = keras.Model(inputs, layers.Activation("linear", dtype="float32")(outputs), name=name)
+    outputs = (
+        layers.Conv2D(CLASSES, 1)(x) if name == "unet" else layers.Dense(CLASSES)(x)
+    )
+    model = keras.Model(
+        inputs, layers.Activation("linear", dtype="float32")(outputs), name=name
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"], jit_compile=xla)
     return model

@@ -85,7 +85,13 @@ def test_a_tune_that_is_ended_leaves_no_process_and_no_file(tmp_path):
         True,
     )
     wait_for(
-        lambda: not [one.name for one in (tmp_path / "tmp").iterdir() if one.suffix != ".lock"]
+        lambda: (
+            not [
+                one.name
+                for one in (tmp_path / "tmp").iterdir()
+                if one.suffix != ".lock"
+            ]
+        )
     )
 
 
@@ -95,9 +101,14 @@ def test_a_device_on_which_another_measures_is_waited_for_or_not(autofit, tmp_pa
         assert theirs.acquire()
         refused = autofit("tune", "tune.yaml", "--no-wait")
         assert refused.returncode == 1
-        assert re.search(rf"pid {os.getpid()}\b.*their_model.*their_data", refused.stderr)
+        assert re.search(
+            rf"pid {os.getpid()}\b.*their_model.*their_data", refused.stderr
+        )
         waiting = subprocess.Popen(
-            [AUTOFIT, "tune", "tune.yaml"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+            [AUTOFIT, "tune", "tune.yaml"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             assert f"pid {os.getpid()}" in waiting.stdout.readline()
@@ -127,7 +138,9 @@ def test_a_terminal_in_ascii_shows_what_it_can(autofit, monkeypatch):
     assert (done.returncode, done.stderr, "baseline" in done.stdout) == (0, "", True)
 
 
-@pytest.mark.parametrize("command", [["schema"], ["kwargs", RESULT], ["show", RESULT], ["--help"]])
+@pytest.mark.parametrize(
+    "command", [["schema"], ["kwargs", RESULT], ["show", RESULT], ["--help"]]
+)
 def test_a_full_standard_output_is_one_line(command):
     with open("/dev/full", "w") as full:
         done = subprocess.run(

@@ -9,7 +9,9 @@ from autofit.report.html import page as html
 from autofit.tuning.engine import tune
 from tests.fakes import MIB, FakeLauncher, collect, make_request
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+)
 
 LOG = (
     "loading pictures",
@@ -24,7 +26,9 @@ def browser():
     found = next((path for path in map(shutil.which, BROWSERS) if path), None)
     with playwright.sync_playwright() as running:
         try:
-            opened = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            opened = running.chromium.launch(
+                executable_path=found, args=["--no-sandbox"]
+            )
         except playwright.Error as error:
             pytest.skip(f"no Chromium can be started here: {error}")
         yield opened
@@ -36,14 +40,18 @@ def saved(tmp_path_factory):
     """The page of a tune with a trial whose log has a line that is wider than any phone."""
     folder = tmp_path_factory.mktemp("tune")
     record = collect(
-        tune, make_request(folder, device_bytes=150 * MIB, max_trials=10), FakeLauncher(cliff=64)
+        tune,
+        make_request(folder, device_bytes=150 * MIB, max_trials=10),
+        FakeLauncher(cliff=64),
     )[1]
     first = record.trials[0]
     measurement = replace(
         first.measurement, evidence=replace(first.measurement.evidence, log_tail=LOG)
     )
     html.save(
-        replace(record, trials=(replace(first, measurement=measurement), *record.trials[1:])),
+        replace(
+            record, trials=(replace(first, measurement=measurement), *record.trials[1:])
+        ),
         folder / "page.html",
     )
     return folder / "page.html"
@@ -60,7 +68,9 @@ def test_a_tune_is_drawn_no_wider_than_the_screen_and_a_box_shows_the_log_of_a_t
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
         "request",
-        lambda request: request.url.startswith(("data:", "blob:")) or requests.append(request.url),
+        lambda request: (
+            request.url.startswith(("data:", "blob:")) or requests.append(request.url)
+        ),
     )
     page.goto(saved.as_uri())
     page.wait_for_selector("html[data-drawn=yes]", timeout=200_000)
@@ -78,6 +88,8 @@ def test_a_tune_is_drawn_no_wider_than_the_screen_and_a_box_shows_the_log_of_a_t
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.emulate_media(media="print")  # pictures stand for the plots on paper
     assert not plots[0].is_visible()
-    assert all(picture.is_visible() for picture in page.query_selector_all("img.plot-print"))
+    assert all(
+        picture.is_visible() for picture in page.query_selector_all("img.plot-print")
+    )
     page.close()
     assert (requests, problems) == ([saved.as_uri()], [])

@@ -38,7 +38,9 @@ storage: trials.db
 def test_arguments_are_shown_as_written_in_a_tune_and_a_sweep(tmp_path):
     (tmp_path / "jobs.py").write_text(WORKLOAD)
     (tmp_path / "tune.yaml").write_text(TUNE)
-    (tmp_path / "sweep.yaml").write_text(TUNE + "matrix:\n  data_kwargs.token: ['${TOKEN}']\n")
+    (tmp_path / "sweep.yaml").write_text(
+        TUNE + "matrix:\n  data_kwargs.token: ['${TOKEN}']\n"
+    )
     (tmp_path / "tmp").mkdir()
     variables = {"TOKEN": TOKEN, "PIN": PIN, "TMPDIR": str(tmp_path / "tmp")}
     printed = ""

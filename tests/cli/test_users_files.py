@@ -59,7 +59,9 @@ def run(folder, *arguments):
 
     Returns what it printed, and its exit code.
     """
-    done = commands.run(*arguments, folder=folder, XDG_DATA_HOME=str(folder.parent / "data"))
+    done = commands.run(
+        *arguments, folder=folder, XDG_DATA_HOME=str(folder.parent / "data")
+    )
     return done.stdout + done.stderr, done.returncode
 
 
@@ -86,7 +88,8 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("how", "text"), [("tune", "trials left out SaveBest, CSVLogger"), ("fails", "UserCodeError")]
+    ("how", "text"),
+    [("tune", "trials left out SaveBest, CSVLogger"), ("fails", "UserCodeError")],
 )
 def test_a_tune_that_ends_or_fails_leaves_them(trained, how, text):
     before = hashes(trained)
@@ -126,10 +129,15 @@ def test_a_cache_that_is_missing_is_not_filled(tmp_path):
             'from absl import flags; flags.DEFINE_bool("fast", True, ""); flags.FLAGS.fast',
             "flags.FLAGS([''])",
         ),
-        ('open("pictures/labels.csv")', "Relative paths start from the working folder, "),
+        (
+            'open("pictures/labels.csv")',
+            "Relative paths start from the working folder, ",
+        ),
     ],
 )
-def test_what_a_module_sets_or_opens_when_it_is_imported_is_said(setting, told, tmp_path):
+def test_what_a_module_sets_or_opens_when_it_is_imported_is_said(
+    setting, told, tmp_path
+):
     (tmp_path / "train.py").write_text(
         f"import os\n{setting}\ndef build_model():\n    pass\ndef data(batch_size):\n    pass\n"
     )

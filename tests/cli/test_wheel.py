@@ -16,7 +16,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
             if name.endswith("entry_points.txt")
         )
     tracked = {
-        str(file.relative_to(ROOT)) for file in (ROOT / "autofit").rglob("*") if file.is_file()
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "autofit").rglob("*")
+        if file.is_file()
     }
     assert names == {name for name in tracked if "__pycache__" not in name}
     assert "autofit = autofit" in declared

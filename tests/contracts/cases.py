@@ -40,8 +40,12 @@ def check_rates(measured, samples=BATCH):
     seconds, calls = measured.blocks[-1]
     assert calls == pytest.approx(measured.steps, abs=0.5)
     assert calls > 0
-    assert measured.steady_samples_per_second == pytest.approx(calls * samples / seconds)
-    assert measured.step_seconds * measured.steady_samples_per_second == pytest.approx(samples)
+    assert measured.steady_samples_per_second == pytest.approx(
+        calls * samples / seconds
+    )
+    assert measured.step_seconds * measured.steady_samples_per_second == pytest.approx(
+        samples
+    )
     assert seconds < measured.seconds
 
 
@@ -49,7 +53,9 @@ class Contract:
     """The contract of a backend; a class for each backend says which."""
 
     backend: str
-    device_bytes: int | None = None  # a limit that it counts and keeps to on a CPU, if it does
+    device_bytes: int | None = (
+        None  # a limit that it counts and keeps to on a CPU, if it does
+    )
 
     @pytest.mark.parametrize("case", INPUTS)
     def test_an_input_is_read_by_its_workers_and_timed(self, run, tmp_path, case):
@@ -57,14 +63,26 @@ class Contract:
         _, measured = run(config, data=data, data_kwargs={"witness": str(witness)})
         check_rates(measured)
         made = [[int(number) for number in line.split()] for line in rows.read(witness)]
-        samples, processes, at_once = (set(column) for column in zip(*made, strict=True))
+        samples, processes, at_once = (
+            set(column) for column in zip(*made, strict=True)
+        )
         workers = config.workers or 1
         assert samples == {BATCH}
         assert len(made) > measured.steps
-        assert len(processes) >= workers if config.use_multiprocessing else len(processes) == 1
+        assert (
+            len(processes) >= workers
+            if config.use_multiprocessing
+            else len(processes) == 1
+        )
         assert max(at_once) >= min(2, workers) or config.use_multiprocessing
-        fastest = workers * BATCH / rows.SECONDS  # a queue that was full may add some batches
-        assert measured.samples_per_second <= measured.input_samples_per_second < 2 * fastest
+        fastest = (
+            workers * BATCH / rows.SECONDS
+        )  # a queue that was full may add some batches
+        assert (
+            measured.samples_per_second
+            <= measured.input_samples_per_second
+            < 2 * fastest
+        )
         assert measured.samples_per_second <= measured.compute_samples_per_second
 
     def test_a_workload_is_described(self, run):
@@ -72,12 +90,18 @@ class Contract:
         _, described = run(FitConfig(BATCH, *PLAIN), "describe", spec=spec)
         weights = (rows.WIDTH + 1) * 8 + 9
         assert described.versions["backend"] == self.backend
-        assert (described.input_kind, set(described.knobs)) == ("PyDataset", OF_PYDATASET)
+        assert (described.input_kind, set(described.knobs)) == (
+            "PyDataset",
+            OF_PYDATASET,
+        )
         assert (described.sample_count, described.sample_bytes) == (
             rows.BATCHES * BATCH,
             4 * (rows.WIDTH + 1),
         )
-        assert (described.parameter_count, described.parameter_bytes) == (weights, 4 * weights)
+        assert (described.parameter_count, described.parameter_bytes) == (
+            weights,
+            4 * weights,
+        )
         assert (
             8 * weights <= described.optimizer_bytes <= 8 * weights + 64
         )  # two slots of Adam, and numbers
@@ -105,7 +129,8 @@ class Contract:
         assert set(rows.read(witness)) == {"weighted"}
 
     @pytest.mark.parametrize(
-        ("case", "start_seconds"), [("threads", 0.0), ("DataLoader", rows.START_SECONDS)]
+        ("case", "start_seconds"),
+        [("threads", 0.0), ("DataLoader", rows.START_SECONDS)],
     )
     def test_a_confirming_run_validates_and_reads_what_an_epoch_takes(
         self, run, case, start_seconds
@@ -121,7 +146,10 @@ class Contract:
         check_rates(measured)
         assert {Phase.VALIDATION, Phase.EPOCHS} <= set(phases)
         assert measured.validation_seconds > 0
-        assert (measured.epoch_samples, measured.epoch_gap_unread) == (rows.BATCHES * BATCH, "")
+        assert (measured.epoch_samples, measured.epoch_gap_unread) == (
+            rows.BATCHES * BATCH,
+            "",
+        )
         assert measured.epoch_seconds >= start_seconds + rows.BATCHES * rows.SECONDS / (
             2 * config.workers
         )
@@ -133,7 +161,9 @@ class Contract:
     @pytest.mark.parametrize("call", ["predict", "evaluate"])
     def test_inference_is_timed_without_training(self, run, call):
         phases, measured = run(
-            FitConfig(BATCH, *PLAIN), call=call, model_kwargs={"compiled": call == "evaluate"}
+            FitConfig(BATCH, *PLAIN),
+            call=call,
+            model_kwargs={"compiled": call == "evaluate"},
         )
         check_rates(measured)
         assert Phase.INFERENCE in phases
@@ -148,9 +178,10 @@ class Contract:
 
     def test_a_crash_is_told_by_its_signal(self, run):
         _, measured = run(FitConfig(rows.SEGFAULTS, *THREADS))
-        assert (measured.outcome, measured.evidence.signal) == (Outcome.CRASHED, "SIGSEGV"), (
-            measured.evidence
-        )
+        assert (measured.outcome, measured.evidence.signal) == (
+            Outcome.CRASHED,
+            "SIGSEGV",
+        ), measured.evidence
 
     def test_a_trial_that_hangs_is_ended(self, run):
         check_rates(
@@ -161,18 +192,25 @@ class Contract:
         assert measured.evidence.hung
 
     def test_the_host_memory_of_all_processes_is_limited(self, run):
-        _, measured = run(FitConfig(rows.FILLS_HOST, *PROCESSES), host_bytes=3 * GIB // 2)
+        _, measured = run(
+            FitConfig(rows.FILLS_HOST, *PROCESSES), host_bytes=3 * GIB // 2
+        )
         assert measured.outcome is Outcome.HOST_OOM, measured.evidence
-        assert measured.host_peak_bytes >= measured.evidence.last_host_bytes > 3 * GIB // 2
+        assert (
+            measured.host_peak_bytes >= measured.evidence.last_host_bytes > 3 * GIB // 2
+        )
 
     @pytest.mark.parametrize(
-        ("device_bytes", "outcome"), [(GIB, Outcome.DEVICE_OOM), (None, Outcome.HOST_OOM)]
+        ("device_bytes", "outcome"),
+        [(GIB, Outcome.DEVICE_OOM), (None, Outcome.HOST_OOM)],
     )
     def test_an_error_of_exhausted_memory_in_a_step_is_the_devices_or_without_its_limit_the_hosts(
         self, run, device_bytes, outcome
     ):
         _, measured = run(
-            FitConfig(BATCH, *PLAIN), device_bytes=device_bytes, model_kwargs={"exhausts": True}
+            FitConfig(BATCH, *PLAIN),
+            device_bytes=device_bytes,
+            model_kwargs={"exhausts": True},
         )
         assert measured.outcome is outcome, measured.evidence
 
@@ -191,7 +229,10 @@ class Contract:
             )[1]
             for size in (BATCH, batch)
         )
-        assert (small.outcome, large.outcome) == (Outcome.OK, Outcome.OK), (small, large)
+        assert (small.outcome, large.outcome) == (Outcome.OK, Outcome.OK), (
+            small,
+            large,
+        )
         assert 0 < small.host_peak_bytes < large.host_peak_bytes
         if self.device_bytes:
             assert (
@@ -205,15 +246,27 @@ class Contract:
     @pytest.mark.parametrize("role", ["measure", "confirm"])
     def test_the_longest_batch_is_found_and_trained_on(self, run, role):
         parts = {"build_model": rows.build_for_sequences, "data": rows.sequences}
-        _, described = run(FitConfig(BATCH), "describe", spec={"batch_sizes": (BATCH,)}, **parts)
+        _, described = run(
+            FitConfig(BATCH), "describe", spec={"batch_sizes": (BATCH,)}, **parts
+        )
         assert described.shapes
         assert described.sample_bytes == 4 * (rows.LONG * rows.WIDTH + 1)
         of_the_longest = 4 * BATCH * rows.LONG * rows.UNITS
         assert described.footprints[0].device_bytes >= of_the_longest
-        phases, measured = run(FitConfig(BATCH), role, device_bytes=self.device_bytes, **parts)
+        phases, measured = run(
+            FitConfig(BATCH), role, device_bytes=self.device_bytes, **parts
+        )
         check_rates(measured)
         assert phases.index(Phase.LONGEST_BATCH) < phases.index(Phase.TRAINING)
         if self.device_bytes:
-            assert measured.device_peak_bytes_by_phase[Phase.LONGEST_BATCH] >= of_the_longest
-            _, large = run(FitConfig(96 * BATCH), role, device_bytes=self.device_bytes, **parts)
-            assert (large.outcome, large.evidence.phase) == (Outcome.DEVICE_OOM, "first_longest")
+            assert (
+                measured.device_peak_bytes_by_phase[Phase.LONGEST_BATCH]
+                >= of_the_longest
+            )
+            _, large = run(
+                FitConfig(96 * BATCH), role, device_bytes=self.device_bytes, **parts
+            )
+            assert (large.outcome, large.evidence.phase) == (
+                Outcome.DEVICE_OOM,
+                "first_longest",
+            )

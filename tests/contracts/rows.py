@@ -12,8 +12,17 @@ import numpy as np
 WIDTH, BATCHES, ARRAY_ROWS = 64, 24, 512
 SECONDS = 0.02  # that making a batch takes: it sleeps, so that no machine is faster
 START_SECONDS = 0.3  # that a worker of a loader sleeps when it starts, in each epoch
-SHORT, LONG, UNITS = 4, 512, 64  # the lengths of sequences, and the units of their layer
-RAISES, HANGS, SEGFAULTS, FILLS_HOST = 9, 10, 11, 12  # batch sizes that go wrong in the fifth batch
+SHORT, LONG, UNITS = (
+    4,
+    512,
+    64,
+)  # the lengths of sequences, and the units of their layer
+RAISES, HANGS, SEGFAULTS, FILLS_HOST = (
+    9,
+    10,
+    11,
+    12,
+)  # batch sizes that go wrong in the fifth batch
 _FIRST_BAD, _PIECE, _MOST_PIECES = 4, 32 * 2**20, 128
 _lock, _busy, _held = threading.Lock(), [], []
 
@@ -56,13 +65,17 @@ def _misbehave(batch_size):
             time.sleep(SECONDS)
 
 
-def pydataset(batch_size=8, workers=1, max_queue_size=10, use_multiprocessing=False, witness=None):
+def pydataset(
+    batch_size=8, workers=1, max_queue_size=10, use_multiprocessing=False, witness=None
+):
     knobs = {
         "workers": workers,
         "max_queue_size": max_queue_size,
         "use_multiprocessing": use_multiprocessing,
     }
-    return _pydataset(functools.partial(make, batch_size, witness=witness), BATCHES, **knobs)
+    return _pydataset(
+        functools.partial(make, batch_size, witness=witness), BATCHES, **knobs
+    )
 
 
 def sequences(batch_size=8):
@@ -70,7 +83,9 @@ def sequences(batch_size=8):
 
     def of_length(index):
         length = LONG if index == 1990 else SHORT + index % 2
-        return np.ones((batch_size, length, WIDTH), "float32"), np.ones((batch_size, 1), "float32")
+        return np.ones((batch_size, length, WIDTH), "float32"), np.ones(
+            (batch_size, 1), "float32"
+        )
 
     return _pydataset(of_length, 2000)
 
@@ -85,7 +100,9 @@ def _pydataset(make_batch, length, **knobs):
         def __getitem__(self, index):
             return make_batch(index)
 
-        def __reduce__(self):  # workers that are not forks cannot find the class by its name
+        def __reduce__(
+            self,
+        ):  # workers that are not forks cannot find the class by its name
             return functools.partial(_pydataset, make_batch, length, **knobs), ()
 
     return Batches(**knobs)
@@ -122,7 +139,9 @@ def loader(batch_size=8, num_workers=0, prefetch_factor=None, witness=None):
 def _collate(batch_size, witness, indices):
     import torch
 
-    return tuple(map(torch.from_numpy, make(len(indices), indices[0] // batch_size, witness)))
+    return tuple(
+        map(torch.from_numpy, make(len(indices), indices[0] // batch_size, witness))
+    )
 
 
 def _start(number):
@@ -147,7 +166,9 @@ def build_model(units=8, compiled=True, **watched):
     import keras
 
     inputs = keras.Input((WIDTH,))
-    outputs = keras.layers.Dense(1)(keras.layers.Dense(units, activation="relu")(inputs))
+    outputs = keras.layers.Dense(1)(
+        keras.layers.Dense(units, activation="relu")(inputs)
+    )
     model = (_watched_class(**watched) if watched else keras.Model)(inputs, outputs)
     if compiled:
         model.compile("adam", "mse")
@@ -170,7 +191,9 @@ def _watched_class(witness=None, exhausts=False):
     import keras
 
     class Watched(keras.Model):
-        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        def compute_loss(
+            self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+        ):
             write(witness, "plain" if sample_weight is None else "weighted")
             if exhausts:
                 raise _exhaustion(keras.backend.backend())

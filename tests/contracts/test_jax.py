@@ -39,14 +39,23 @@ class TestJax(Contract):
     backend = "jax"
 
     def test_one_size_alone_is_compiled_before_a_tune(self, run):
-        _, described = run(FitConfig(32), "describe", spec={"batch_sizes": (32, 128, 1)})
+        _, described = run(
+            FitConfig(32), "describe", spec={"batch_sizes": (32, 128, 1)}
+        )
         assert [footprint.batch_size for footprint in described.footprints] == [32]
 
 
 def test_a_gpu_holds_the_batch_of_the_next_step_as_well_and_copies_to_it_are_part_of_the_input():
     needs("jax")
-    printed = python("-c", PROGRAM, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu").splitlines()[-1]
+    printed = python(
+        "-c", PROGRAM, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"
+    ).splitlines()[-1]
     beyond, on_cpu, on_gpu, timed, waited = json.loads(printed)
     assert on_gpu == 2 * on_cpu >= 2 * 2**21
-    assert beyond >= on_gpu  # from what this version of JAX reports of the programs that have run
-    assert (timed, waited) == (True, "waited")  # the step alone is timed on an array of JAX
+    assert (
+        beyond >= on_gpu
+    )  # from what this version of JAX reports of the programs that have run
+    assert (timed, waited) == (
+        True,
+        "waited",
+    )  # the step alone is timed on an array of JAX

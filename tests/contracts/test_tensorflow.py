@@ -20,5 +20,7 @@ class TestTensorFlow(Contract):
 
     def test_a_batch_that_is_over_the_limit_is_out_of_device_memory(self, run):
         config = FitConfig(2**16, *PLAIN)
-        _, measured = run(config, device_bytes=self.device_bytes, model_kwargs={"units": 4096})
+        _, measured = run(
+            config, device_bytes=self.device_bytes, model_kwargs={"units": 4096}
+        )
         assert measured.outcome is Outcome.DEVICE_OOM, measured.evidence

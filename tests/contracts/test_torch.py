@@ -7,4 +7,6 @@ class TestTorch(Contract):
 
     def test_several_steps_in_a_call_count_with_all_their_samples(self, run):
         _, described = run(FitConfig(BATCH, *PLAIN), "describe")
-        assert "steps_per_execution" not in described.defaults  # Keras's torch backend has none
+        assert (
+            "steps_per_execution" not in described.defaults
+        )  # Keras's torch backend has none

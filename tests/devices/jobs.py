@@ -27,7 +27,11 @@ class Table(keras.utils.PyDataset):
 
 def build():
     model = keras.Sequential(
-        [keras.Input((WIDTH,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(1)]
+        [
+            keras.Input((WIDTH,)),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(1),
+        ]
     )
     model.compile("adam", "mse")
     return model
@@ -57,7 +61,11 @@ class Witness(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         strategy = getattr(self.model, "distribute_strategy", None)
         layout = keras.distribution.distribution()
-        count = strategy.num_replicas_in_sync if layout is None else layout.device_mesh.devices.size
+        count = (
+            strategy.num_replicas_in_sync
+            if layout is None
+            else layout.device_mesh.devices.size
+        )
         with open(os.environ["WITNESS"], "w") as file:
             file.write(f"{count} {self.params['steps']}")
 

@@ -26,7 +26,9 @@ def on_two(backend):
     ) as launcher:
 
         def on_two(build_model, **kwargs):
-            launcher.change(Workload(build_model, jobs.Table, backend=backend, **kwargs))
+            launcher.change(
+                Workload(build_model, jobs.Table, backend=backend, **kwargs)
+            )
             return launcher
 
         yield on_two
@@ -37,7 +39,9 @@ def test_both_devices_train_with_batches_that_are_global(backend, on_two, play):
     described = play(launcher, FitConfig(), role="describe")
     (sizes,) = (text for text in described.notices if "2 devices" in text)
     assert "multiples of 2" in sizes
-    limit = 64 * 2**20 if backend == "tensorflow" else None  # which the devices of a CPU share
+    limit = (
+        64 * 2**20 if backend == "tensorflow" else None
+    )  # which the devices of a CPU share
     measured = play(launcher, FitConfig(64, 1, 10, False), device_bytes=limit)
     assert measured.samples_per_second * measured.step_seconds == pytest.approx(64)
     assert limit is None or 0 < measured.device_peak_bytes < limit
@@ -61,12 +65,22 @@ def test_a_model_that_does_not_train_on_both_devices_is_refused_with_a_remedy(
     [
         ({"backend": "torch"}, "device", "torch"),
         ({"call": "predict"}, "device", "predict"),
-        ({"device": "3x cpu", "baseline": {"batch_size": 32}}, "baseline.batch_size", "32"),
+        (
+            {"device": "3x cpu", "baseline": {"batch_size": 32}},
+            "baseline.batch_size",
+            "32",
+        ),
     ],
 )
-def test_arguments_that_do_not_suit_are_refused_before_anything_runs(arguments, key, name):
+def test_arguments_that_do_not_suit_are_refused_before_anything_runs(
+    arguments, key, name
+):
     needs(arguments.get("backend", "tensorflow"))
     with pytest.raises(UsageError) as caught:
-        autofit.tune(jobs.build, jobs.Table, **{"device": "2x cpu", "progress": False, **arguments})
+        autofit.tune(
+            jobs.build,
+            jobs.Table,
+            **{"device": "2x cpu", "progress": False, **arguments},
+        )
     assert caught.value.key == key
     assert name in caught.value.problem

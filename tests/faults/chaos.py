@@ -80,7 +80,8 @@ def left_of(mark, folder):
         processes = [
             one
             for one in every
-            if (one.info["environ"] or {}).get(MARK) == mark and one.info["status"] != "zombie"
+            if (one.info["environ"] or {}).get(MARK) == mark
+            and one.info["status"] != "zombie"
         ]
         files = [
             path.name
@@ -94,7 +95,8 @@ def left_of(mark, folder):
         with contextlib.suppress(psutil.Error):
             process.kill()
     return [
-        f"2: left: {one}" for one in (*(process.info["cmdline"] for process in processes), *files)
+        f"2: left: {one}"
+        for one in (*(process.info["cmdline"] for process in processes), *files)
     ]
 
 
@@ -103,11 +105,16 @@ class Tune:
 
     def __init__(self, seed, fault, after):
         self.draw, self.fault, self.after = random.Random(seed), fault, after
-        self.mark, self.folder = f"{os.getpid()}-{seed}", Path(tempfile.mkdtemp(prefix="chaos-"))
+        self.mark, self.folder = (
+            f"{os.getpid()}-{seed}",
+            Path(tempfile.mkdtemp(prefix="chaos-")),
+        )
         self.temporary, self.stored = self.folder / "tmp", self.folder / "stored"
         # only SQLite locks; a journal file that a full disk has torn cannot be read again, which autofit says
         self.kind = (
-            "sqlite" if fault.endswith("storage") else self.draw.choice(("sqlite", "journal"))
+            "sqlite"
+            if fault.endswith("storage")
+            else self.draw.choice(("sqlite", "journal"))
         )
         self.storage = (
             str(self.stored / "t.db")
@@ -120,7 +127,9 @@ class Tune:
     def play(self):
         """Run twice, the first time under the fault."""
         job = JOB.format(
-            program=ROOT / "tests/contracts/rows.py", storage=self.storage, processes=self.processes
+            program=ROOT / "tests/contracts/rows.py",
+            storage=self.storage,
+            processes=self.processes,
         )
         (self.folder / "job.yaml").write_text(job)
         mounted = {
@@ -131,7 +140,15 @@ class Tune:
             folder.mkdir()
         if mounted:
             subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", f"size={mounted[1]}", "tmpfs", mounted[0]],
+                [
+                    "mount",
+                    "-t",
+                    "tmpfs",
+                    "-o",
+                    f"size={mounted[1]}",
+                    "tmpfs",
+                    mounted[0],
+                ],
                 check=True,
             )
         try:
@@ -144,14 +161,18 @@ class Tune:
             self.run(None)
             second = self.trials()
             self.problems += [
-                f"3: {one} is lost or changed" for one in first if first[one] != second.get(one)
+                f"3: {one} is lost or changed"
+                for one in first
+                if first[one] != second.get(one)
             ]
             self.check_outcomes(
                 {one: second[one] for one in set(second) - set(first)}, {Outcome.OK}
             )
             self.outcomes = Counter(outcome_of(trial) for trial in second.values())
             if self.statuses[-1]:
-                self.problems.append(f"1: the same command ended with {self.statuses[-1]}")
+                self.problems.append(
+                    f"1: the same command ended with {self.statuses[-1]}"
+                )
         finally:
             if mounted:
                 subprocess.run(["umount", "-l", mounted[0]], check=False)
@@ -180,12 +201,16 @@ class Tune:
         try:
             process.wait(MOST_SECONDS)
         except psutil.TimeoutExpired:
-            self.problems.append(f"1: it did not end: {process.children(recursive=True)}")
+            self.problems.append(
+                f"1: it did not end: {process.children(recursive=True)}"
+            )
             process.kill()
         self.statuses.append(process.wait())
         self.problems += left_of(self.mark, self.temporary)
         for filler in [
-            file for folder in (self.temporary, self.stored) for file in folder.glob("filler*")
+            file
+            for folder in (self.temporary, self.stored)
+            for file in folder.glob("filler*")
         ]:
             filler.unlink()
         self.check_output(output.read_text(errors="replace"))
@@ -200,7 +225,9 @@ class Tune:
             self.fill(self.temporary if kind == "temporary" else self.stored)
         elif role == "locked":
             self.lock()
-        while role not in ("full", "locked") and driver.poll() is None and not self.is_hit:
+        while (
+            role not in ("full", "locked") and driver.poll() is None and not self.is_hit
+        ):
             with contextlib.suppress(psutil.Error):
                 servers = [
                     one
@@ -208,7 +235,11 @@ class Tune:
                     if "autofit.trial.server" in " ".join(one.cmdline())
                 ]
                 trials = [trial for server in servers for trial in server.children()]
-                workers = [worker for trial in trials for worker in trial.children(recursive=True)]
+                workers = [
+                    worker
+                    for trial in trials
+                    for worker in trial.children(recursive=True)
+                ]
                 both = servers and [*servers, driver]
                 hit = {
                     "driver": [driver],
@@ -260,26 +291,33 @@ class Tune:
 
     def check_outcomes(self, trials, explained):
         self.problems += [
-            f"4: stored {one}" for one in set(map(outcome_of, trials.values())) - explained
+            f"4: stored {one}"
+            for one in set(map(outcome_of, trials.values())) - explained
         ]
 
     def check_output(self, output):
         """Laws 3 and 5."""
         printed = len(
             re.findall(
-                r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ", output, re.MULTILINE
+                r"^batch .*: (?:ok|device_oom|host_oom|crashed|timeout), ",
+                output,
+                re.MULTILINE,
             )
         )
         if "the trials cannot be stored: " not in output and printed > (
             known := len(self.trials())
         ):
-            self.problems.append(f"3: {printed} trials were printed, {known} are stored")
+            self.problems.append(
+                f"3: {printed} trials were printed, {known} are stored"
+            )
         if f'File "{ROOT}/autofit/' in output:
             self.problems.append("5: a traceback of autofit's")
         if len(re.findall(r"^(?:autofit: |Interrupted)", output, re.MULTILINE)) > 1:
             self.problems.append("5: several messages")
         number = KILLS.get(self.fault, 0) if not self.fault.startswith("server") else 0
-        if self.statuses[-1] not in {0, -number, 128 + number} | (set() if number else {1, 2}):
+        if self.statuses[-1] not in {0, -number, 128 + number} | (
+            set() if number else {1, 2}
+        ):
             self.problems.append(f"5: exit status {self.statuses[-1]}")
 
 
@@ -305,7 +343,11 @@ def play_tune(seed, fault, after):
     print(
         json.dumps(
             line
-            | ({"problems": tune.problems, "folder": str(tune.folder)} if tune.problems else {})
+            | (
+                {"problems": tune.problems, "folder": str(tune.folder)}
+                if tune.problems
+                else {}
+            )
         ),
         flush=True,
     )
@@ -320,10 +362,15 @@ def main():
         "--tunes", type=int, default=40, help="tunes to kill (default: %(default)s)"
     )
     parser.add_argument(
-        "--others", type=int, default=2, help="tunes for each other fault (default: %(default)s)"
+        "--others",
+        type=int,
+        default=2,
+        help="tunes for each other fault (default: %(default)s)",
     )
     parser.add_argument(
-        "--faults", default=",".join(OTHERS), help="the other faults (default: %(default)s)"
+        "--faults",
+        default=",".join(OTHERS),
+        help="the other faults (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -334,7 +381,9 @@ def main():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     shared, draw = {*Path("/dev/shm").iterdir()}, random.Random(given.seed)
     others = [
-        name for name in given.faults.split(",") if os.geteuid() == 0 or not name.startswith("full")
+        name
+        for name in given.faults.split(",")
+        if os.geteuid() == 0 or not name.startswith("full")
     ]
     faults = [
         [*KILLS][number % len(KILLS)] for number in range(given.tunes)
@@ -346,7 +395,12 @@ def main():
         seeds = [f"{given.seed}-{number}" for number in range(len(faults))]
         done = [
             undisturbed,
-            *pool.map(play_tune, seeds, faults, [draw.uniform(0.2, 0.85 * usual) for _ in faults]),
+            *pool.map(
+                play_tune,
+                seeds,
+                faults,
+                [draw.uniform(0.2, 0.85 * usual) for _ in faults],
+            ),
         ]
     failures, hits = (
         sum(bool(tune.problems) for tune in done),

@@ -11,7 +11,9 @@ from autofit.storage import connection
 from tests.commands import AUTOFIT, ROOT, run
 from tests.unit.api.test_config import TOO_LARGE
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the faults are those of Linux")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the faults are those of Linux"
+)
 
 PROGRAM = """
 def build_model(width=8):
@@ -44,7 +46,9 @@ def here(tmp_path):
     """A folder with a program, its files, a folder for temporary files, and links to a full disk."""
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "job.yaml").write_text(JOB)
-    (tmp_path / "sweep.yaml").write_text(f"{JOB}matrix: {{model_kwargs.width: [8, 16]}}\n")
+    (tmp_path / "sweep.yaml").write_text(
+        f"{JOB}matrix: {{model_kwargs.width: [8, 16]}}\n"
+    )
     (tmp_path / "tmp").mkdir()
     for name in ("full.json", "full.html", "other.csv"):
         (tmp_path / name).symlink_to("/dev/full")
@@ -54,7 +58,11 @@ def here(tmp_path):
 def end(command, folder, largest=None):
     """Run a command with a limit on the size of each file, in bytes; return its exit code, output and messages."""
     limit = () if largest is None else ("prlimit", f"--fsize={largest}")
-    variables = {"PYTHONPATH": str(ROOT), "TMPDIR": f"{folder}/tmp", "XDG_DATA_HOME": str(folder)}
+    variables = {
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": f"{folder}/tmp",
+        "XDG_DATA_HOME": str(folder),
+    }
     done = run(*limit, *command, folder=folder, **variables)
     assert "Traceback" not in done.stderr, done.stderr
     assert not [*folder.glob("tmp/autofit-tune-*")]
@@ -86,14 +94,14 @@ def test_a_file_on_a_full_disk(here, command, largest, code, told, left):
 
 
 @pytest.mark.parametrize("command", [TUNE, SWEEP, REPORT, INIT])
-def test_an_output_in_a_folder_that_takes_none_is_refused_before_the_first_trial(here, command):
+def test_an_output_in_a_folder_that_takes_none_is_refused_before_the_first_trial(
+    here, command
+):
     before = {*here.iterdir()}
     code, shown, messages = end((*command, "--output", "/proc/file.json"), here)
     # as root, and as another user
     reason = "(No such file or directory|Permission denied)"
-    told = (
-        rf"autofit: --output: /proc/file.json cannot be written \({reason}\); give another path\n"
-    )
+    told = rf"autofit: --output: /proc/file.json cannot be written \({reason}\); give another path\n"
     assert (code, shown, bool(re.fullmatch(told, messages))) == (2, "", True), messages
     assert {*here.iterdir()} == before
 
@@ -104,13 +112,23 @@ def test_any_name_of_a_folder_and_a_file(here):
     folder.mkdir()
     (here / "tmp").rename(folder / "tmp")
     (folder / f"{odd}.py").write_text(PROGRAM)
-    files = {suffix: f"{odd}.{suffix}" for suffix in ("py", "yaml", "db", "json", "log", "html")}
-    _, shown, _ = end((AUTOFIT, "init", f"--output={files['yaml']}", "--", files["py"]), folder)
+    files = {
+        suffix: f"{odd}.{suffix}"
+        for suffix in ("py", "yaml", "db", "json", "log", "html")
+    }
+    _, shown, _ = end(
+        (AUTOFIT, "init", f"--output={files['yaml']}", "--", files["py"]), folder
+    )
     assert shlex.split(shown)[-1] == files["yaml"]
     with (folder / files["yaml"]).open("a") as file:
         file.write("space: {batch_size: [32, 64], workers: [1]}\n")
     for storage in (files["db"], f"journal:{files['log']}"):
-        asked = (f"--storage={storage}", f"--output={files['json']}", "--", files["yaml"])
+        asked = (
+            f"--storage={storage}",
+            f"--output={files['json']}",
+            "--",
+            files["yaml"],
+        )
         assert end((*FAKED, "tune", *asked), folder)[0] == 0
     failed = ("--failed=host", f"--storage={files['db']}", "--", files["json"])
     for command in ("report", "--", files["json"]), ("show", *failed):
@@ -147,7 +165,8 @@ DELETES = """if True:
 
 
 @pytest.mark.parametrize(
-    ("fails", "code", "ends"), [(False, 2, "# to compare"), (True, 1, "ValueError: boom")]
+    ("fails", "code", "ends"),
+    [(False, 2, "# to compare"), (True, 1, "ValueError: boom")],
 )
 def test_a_working_folder_that_is_deleted_during_a_tune_costs_only_what_is_written_to_it(
     here, fails, code, ends

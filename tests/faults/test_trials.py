@@ -15,7 +15,9 @@ from autofit.records.trial import FitConfig
 from tests import workloads as w
 from tests.trial.test_outcomes import INLINE, PROCESSES
 
-NOT_WRITABLE = "autofit-tune-.*is not writable: {}. Free some space there, or set TMPDIR"
+NOT_WRITABLE = (
+    "autofit-tune-.*is not writable: {}. Free some space there, or set TMPDIR"
+)
 
 
 class FillsDisk(w.Cases):
@@ -39,7 +41,9 @@ def test_the_users_error_is_told_although_it_cannot_be_saved(turn, play, knobs):
     assert measurement.evidence.reason == "ValueError: the fifth picture is broken"
 
 
-def test_the_shapes_of_batches_that_cannot_be_saved_are_no_error_of_the_user(turn, play):
+def test_the_shapes_of_batches_that_cannot_be_saved_are_no_error_of_the_user(
+    turn, play
+):
     with pytest.raises(UsageError, match=NOT_WRITABLE.format("File too large")):
         play(turn(w.build_for_texts, Texts), role="describe")
 
@@ -48,7 +52,9 @@ def test_a_full_disk_between_two_trials_ends_the_tune(turn, play):
     launcher = turn()
     task = launcher._folder.path / f"trial-{launcher._trial_count + 1}.json"
     task.symlink_to("/dev/full")
-    with pytest.raises(TrialProcessError, match=NOT_WRITABLE.format(os.strerror(errno.ENOSPC))):
+    with pytest.raises(
+        TrialProcessError, match=NOT_WRITABLE.format(os.strerror(errno.ENOSPC))
+    ):
         play(launcher)
     task.unlink()
 
@@ -66,10 +72,14 @@ def test_a_full_shared_memory_is_an_outcome_and_one_that_is_read_only_ends_the_t
     turn, play, monkeypatch
 ):
     monkeypatch.setattr(host, "shared_memory", lambda: (2**16, 0))
-    launcher = turn(build_where_nothing_is_shared, model_kwargs={"number": errno.ENOSPC})
+    launcher = turn(
+        build_where_nothing_is_shared, model_kwargs={"number": errno.ENOSPC}
+    )
     measurement = play(launcher)
     assert measurement.outcome is Outcome.HOST_OOM
     assert "with /dev/shm full; give the container more" in measurement.evidence.reason
     launcher = turn(build_where_nothing_is_shared, model_kwargs={"number": errno.EROFS})
-    with pytest.raises(UsageError, match="Read-only file system; make /dev/shm writable"):
+    with pytest.raises(
+        UsageError, match="Read-only file system; make /dev/shm writable"
+    ):
         play(launcher)

@@ -28,12 +28,19 @@ PACKAGE = Path(autofit.__file__).parent
             "if self.last_bytes < 0:\n",
             "host OOM",
         ),
-        ("trial/worker/main.py", "if exhausted is not None:", "if False:", "device memory"),
+        (
+            "trial/worker/main.py",
+            "if exhausted is not None:",
+            "if False:",
+            "device memory",
+        ),
     ],
     ids=["shared memory", "host OOM", "device memory"],
 )
 def test_a_defect_is_found(tmp_path, module, right, wrong, found):
-    shutil.copytree(PACKAGE, tmp_path / "autofit", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        PACKAGE, tmp_path / "autofit", ignore=shutil.ignore_patterns("__pycache__")
+    )
     source = tmp_path / "autofit" / module
     text = source.read_text()
     assert right in text
@@ -42,9 +49,19 @@ def test_a_defect_is_found(tmp_path, module, right, wrong, found):
         "XDG_DATA_HOME": str(tmp_path),
         "PYTHONPATH": str(tmp_path),
     }  # trials find this one, too
-    ran = run(sys.executable, "-m", "autofit", "verify", "--json", folder=tmp_path, **variables)
+    ran = run(
+        sys.executable,
+        "-m",
+        "autofit",
+        "verify",
+        "--json",
+        folder=tmp_path,
+        **variables,
+    )
     wrong_figures = [
-        one["subject"] for one in json.loads(ran.stdout)["findings"] if one["status"] == "problem"
+        one["subject"]
+        for one in json.loads(ran.stdout)["findings"]
+        if one["status"] == "problem"
     ]
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert found in wrong_figures

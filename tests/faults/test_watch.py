@@ -44,7 +44,10 @@ def test_trainings_on_a_backend(tmp_path, backend):
     needs(backend)
     (tmp_path / "program.py").write_text(PROGRAM)
     printed = python(
-        "program.py", folder=tmp_path, KERAS_BACKEND=backend, XDG_DATA_HOME=str(tmp_path / "data")
+        "program.py",
+        folder=tmp_path,
+        KERAS_BACKEND=backend,
+        XDG_DATA_HOME=str(tmp_path / "data"),
     )
     plain, slow = (part.splitlines()[1:] for part in printed.split("BEGINS")[1:])
     for lines in (plain, slow):
@@ -53,6 +56,9 @@ def test_trainings_on_a_backend(tmp_path, backend):
             "epoch 2",
             "epoch 3",
         ]
-    rates = [float(re.search(r"([\d.]+) of the tune's", lines[-1])[1]) for lines in (plain, slow)]
+    rates = [
+        float(re.search(r"([\d.]+) of the tune's", lines[-1])[1])
+        for lines in (plain, slow)
+    ]
     assert rates[1] < rates[0]
     assert ": slower" in slow[-1]

@@ -11,7 +11,17 @@ from functools import partial
 
 import numpy as np
 import psutil
-from report import BACKEND, FOLDER, LIMIT, MIB, SMALL, SPARE_SECONDS, figure, gpu_used_mib, write
+from report import (
+    BACKEND,
+    FOLDER,
+    LIMIT,
+    MIB,
+    SMALL,
+    SPARE_SECONDS,
+    figure,
+    gpu_used_mib,
+    write,
+)
 from visit import read
 
 RUNS = 11
@@ -65,8 +75,16 @@ def rates(seconds):
     rate_of = {config: sum(each) / len(each) for config, each in readings.items()}
     chosen, baseline = (rate_of.get(json.dumps(config)) for config in first)
     figure("plain configurations", len(rate_of), 1, 99)
-    figure("chosen over the best of them", chosen / max(rate_of.values()), 0.95, 1, on_cpu=False)
-    figure("autofit's rate over plain", tuned["rate"] / chosen, 0.95, 1.05, on_cpu=False)
+    figure(
+        "chosen over the best of them",
+        chosen / max(rate_of.values()),
+        0.95,
+        1,
+        on_cpu=False,
+    )
+    figure(
+        "autofit's rate over plain", tuned["rate"] / chosen, 0.95, 1.05, on_cpu=False
+    )
     low, high = tuned["gain"]
     if low and baseline:
         ends = round(0.97 * low, 2), round(1.03 * high, 2)
@@ -87,7 +105,9 @@ def peaks(seconds):
     for trial in tuned["trials"]:
         if trial["outcome"] == "ok":
             config = {
-                knob: value for knob, value in trial["config"].items() if knob not in DATA_KNOBS
+                knob: value
+                for knob, value in trial["config"].items()
+                if knob not in DATA_KNOBS
             }
             peak_of[json.dumps(config)] = trial["device_peak_bytes"] or 0
     for text, peak in sorted(peak_of.items(), key=lambda each: each[1]):
@@ -106,12 +126,17 @@ def peaks(seconds):
     if rows[0][4]:
         ratios = [reserved / allocated for *_, allocated, reserved in rows]
         figure("reserved over allocated", ratios, 1, 1.1)
-    true = [(size, allocated) for size, in_call, _, allocated, _ in rows if in_call == 1]
+    true = [
+        (size, allocated) for size, in_call, _, allocated, _ in rows if in_call == 1
+    ]
     if len(true) > 1 and len(tuned["footprints"]) > 1:
         slopes = [
-            np.polyfit(*zip(*pairs, strict=True), 1)[0] for pairs in (tuned["footprints"], true)
+            np.polyfit(*zip(*pairs, strict=True), 1)[0]
+            for pairs in (tuned["footprints"], true)
         ]
-        figure("a sample, estimated", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False)
+        figure(
+            "a sample, estimated", float(slopes[0] / slopes[1]), 0.9, 1.1, on_cpu=False
+        )
 
 
 # ── memory ────────────────────────────────────────────────────────────────────────────────────────
@@ -120,7 +145,9 @@ def peaks(seconds):
 def note_rehearsal():
     """Say what the figures of memory are in a rehearsal."""
     if SMALL:
-        write(reason="no allocator counts on a CPU: the memory of the process stands for it")
+        write(
+            reason="no allocator counts on a CPU: the memory of the process stands for it"
+        )
 
 
 def failed(seconds):
@@ -142,9 +169,17 @@ def failed(seconds):
         outcome = "out of memory"
     between = held()
     after = [peaks_of(train) for _ in range(2)]
-    write(details={"fresh": fresh, "before": before, "between": between, "after": after})
+    write(
+        details={"fresh": fresh, "before": before, "between": between, "after": after}
+    )
     figure(f"a batch of {larger}", outcome, "out of memory", on_cpu=False)
-    figure("MiB of it still allocated", (between[0] - before[0]) // MIB, 0, 100, on_cpu=False)
+    figure(
+        "MiB of it still allocated",
+        (between[0] - before[0]) // MIB,
+        0,
+        100,
+        on_cpu=False,
+    )
     for number, name in enumerate(("allocated", "reserved")):
         ratios = [peaks[number] / fresh[number] for peaks in after]
         figure(f"{name} after it, over before", ratios, 0.98, 1.05, on_cpu=False)
@@ -161,7 +196,10 @@ def beside(seconds):
     from plain import held
 
     rows = {}
-    for name, trainer, size in (("tiny", tiny, 32), ("large", large, 32 if SMALL else 128)):
+    for name, trainer, size in (
+        ("tiny", tiny, 32),
+        ("large", large, 32 if SMALL else 128),
+    ):
         trainer.train({"batch_size": size}, 3)
         used = gpu_used_mib()
         reserved = held()[1] // MIB
@@ -182,7 +220,13 @@ def snapshots(seconds):
         record_history()
         allocated, reserved = peaks_of(partial(trainer.train, {"batch_size": size}, 3))
         dump_history(FOLDER / f"snapshot-{size}.pickle")
-        figure(f"reserved over allocated, batch {size}", reserved / allocated, 1, 1.5, on_cpu=False)
+        figure(
+            f"reserved over allocated, batch {size}",
+            reserved / allocated,
+            1,
+            1.5,
+            on_cpu=False,
+        )
     files = list(FOLDER.glob("snapshot-*.pickle"))
     figure("files", len(files), 3)
     figure("MiB of them", sum(file.stat().st_size for file in files) / MIB, 0, 50)
@@ -204,7 +248,9 @@ def short(seconds):
     for _ in range(RUNS):
         for name, allowed in turns.items():
             keep_to(allowed)
-            found[name].append(config["batch_size"] * steps / trainer.train(config, steps))
+            found[name].append(
+                config["batch_size"] * steps / trainer.train(config, steps)
+            )
         if time.monotonic() > until:
             break
     write(details={"rates": found})

@@ -33,13 +33,16 @@ def residual(empties=False):
     for filters in FILTERS:
         for stride in (2, 1):
             activated = layers.ReLU()(layers.BatchNormalization()(x))
-            y = layers.Conv2D(filters, 3, stride, padding="same", use_bias=False)(activated)
+            y = layers.Conv2D(filters, 3, stride, padding="same", use_bias=False)(
+                activated
+            )
             y = layers.Conv2D(filters, 3, padding="same")(
                 layers.ReLU()(layers.BatchNormalization()(y))
             )
             x = layers.Add()([y, layers.Conv2D(filters, 1, stride)(activated)])
     model = keras.Model(
-        inputs, layers.Dense(CLASSES, dtype="float32")(layers.GlobalAveragePooling2D()(x))
+        inputs,
+        layers.Dense(CLASSES, dtype="float32")(layers.GlobalAveragePooling2D()(x)),
     )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
@@ -48,7 +51,9 @@ def residual(empties=False):
 def tiny():
     """A single layer, for the same images."""
     inputs = keras.Input((PIXELS, PIXELS, 3))
-    model = keras.Model(inputs, layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(inputs)))
+    model = keras.Model(
+        inputs, layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(inputs))
+    )
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
@@ -61,7 +66,9 @@ class Photos(keras.utils.PyDataset):
         self.batch_size = batch_size
         self.count = count
         side = PIXELS + BORDER
-        self.images = np.random.default_rng(0).integers(0, 256, (256, side, side, 3), "uint8")
+        self.images = np.random.default_rng(0).integers(
+            0, 256, (256, side, side, 3), "uint8"
+        )
 
     def __len__(self):
         return max(1, self.count // self.batch_size)

@@ -17,7 +17,9 @@ DATA_KNOBS = ("workers", "max_queue_size", "use_multiprocessing")
 MODEL_KNOBS = ("steps_per_execution", "jit_compile")
 FEW_STEPS = 4
 MOST_GROWTH = 8
-READING_SECONDS = 0.2 if SMALL else 1.2  # by which the longer of two trainings is longer
+READING_SECONDS = (
+    0.2 if SMALL else 1.2
+)  # by which the longer of two trainings is longer
 
 library = importlib.import_module(BACKEND)
 
@@ -27,7 +29,10 @@ def limit_memory(limit_bytes):
 
     NVML's total is up to 3% more than CUDA's.
     """
-    share = limit_bytes / pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
+    share = (
+        limit_bytes
+        / pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
+    )
     if BACKEND == "jax":
         os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.6f}"
     elif BACKEND == "torch":
@@ -130,8 +135,12 @@ class Trainer:
         growth = MOST_GROWTH
         self.train(config, steps)  # compiles
         seconds = self.train(config, steps)
-        while (longer := self.train(config, growth * steps) - seconds) < READING_SECONDS:
+        while (
+            longer := self.train(config, growth * steps) - seconds
+        ) < READING_SECONDS:
             steps = growth * steps
             seconds = seconds + longer
-            growth = min(MOST_GROWTH, max(2, math.ceil(2 * READING_SECONDS / max(longer, 0.01))))
+            growth = min(
+                MOST_GROWTH, max(2, math.ceil(2 * READING_SECONDS / max(longer, 0.01)))
+            )
         return (growth - 1) * steps * config["batch_size"] / longer

@@ -33,7 +33,8 @@ def figure(name, value, low=None, high=None, *, on_cpu=True):
     ends = [min(value), max(value)] if isinstance(value, list) else [value]
     high = low if high is None else high
     text = " to ".join(
-        f"{end:.3g}" if isinstance(end, float) else str(end) for end in dict.fromkeys(ends)
+        f"{end:.3g}" if isinstance(end, float) else str(end)
+        for end in dict.fromkeys(ends)
     )
     expected = "" if low is None else str(low) if low == high else f"{low} to {high}"
     is_judged = low is not None and (on_cpu or not SMALL)
@@ -46,4 +47,6 @@ def gpu_used_mib():
     if SMALL:
         return 0
     pynvml.nvmlInit()
-    return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used // MIB
+    return (
+        pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used // MIB
+    )

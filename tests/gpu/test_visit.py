@@ -39,7 +39,10 @@ def test_every_stage_of_a_rehearsal_ends_with_a_verdict(backend, tmp_path):
     rehearsal = ("--small", "--slower", "8", "--backends", backend, "--only")
     begun, _, _ = visit(tmp_path, *rehearsal, first)
     resumed, table, status = visit(tmp_path, *rehearsal, ",".join([first, *others]))
-    assert [[line["stage"] for line in lines] for lines in (begun, resumed)] == [[first], others]
+    assert [[line["stage"] for line in lines] for lines in (begun, resumed)] == [
+        [first],
+        others,
+    ]
     assert {
         line["stage"]: line["reason"]
         for line in (*begun, *resumed)
@@ -49,10 +52,21 @@ def test_every_stage_of_a_rehearsal_ends_with_a_verdict(backend, tmp_path):
 
 
 def test_a_wrong_figure_is_seen_in_the_table_and_in_the_exit_code(tmp_path):
-    line = {"stage": "limit-jax", "verdict": "wrong", "reason": "", "seconds": 9.0, "details": {}}
+    line = {
+        "stage": "limit-jax",
+        "verdict": "wrong",
+        "reason": "",
+        "seconds": 9.0,
+        "details": {},
+    }
     line["figures"] = [["peak over the limit", "1.2", "0 to 1", False]]
     (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
-    lines, table, status = visit(tmp_path, "--only", "limit-jax,kill-jax", "--minutes", "0")
+    lines, table, status = visit(
+        tmp_path, "--only", "limit-jax,kill-jax", "--minutes", "0"
+    )
     assert (lines, status) == ([], 1)
-    assert table[1] == "kill-jax, no time yet, 0 s: Is anything left of a tune that is killed?"
+    assert (
+        table[1]
+        == "kill-jax, no time yet, 0 s: Is anything left of a tune that is killed?"
+    )
     assert (table[-1].split()[-1], len(table)) == ("NO", 4)

@@ -57,7 +57,11 @@ def brief(trial):
         "outcome": m.outcome.value,
         "reason": m.evidence.reason[:300],
     }
-    return fields | {"log": m.evidence.log_tail[-3:]} | {name: getattr(m, name) for name in names}
+    return (
+        fields
+        | {"log": m.evidence.log_tail[-3:]}
+        | {name: getattr(m, name) for name in names}
+    )
 
 
 # ── rates, and the seconds of a trial ─────────────────────────────────────────────────────────────
@@ -82,7 +86,9 @@ def emptied(seconds):
             **where(LIMIT),
         )
         # plain fits are read without the gaps between epochs, too
-        rates[empties] += [trial.measurement.steady_samples_per_second or 0.0 for trial in found]
+        rates[empties] += [
+            trial.measurement.steady_samples_per_second or 0.0 for trial in found
+        ]
         trials += map(brief, found)
     write(details={"trials": trials})
     figure("trials that ran", sum(trial["outcome"] == "ok" for trial in trials), 4)
@@ -92,8 +98,20 @@ def emptied(seconds):
     fits = [trainer.rate(config) for _ in range(2)]
     write(details={"plain": fits})
     kept = statistics.mean(rates[False])
-    figure("rate, emptied over kept", statistics.mean(rates[True]) / kept, 0.95, 1.02, on_cpu=False)
-    figure("trial's rate over plain", kept / statistics.mean(fits), 0.95, 1.05, on_cpu=False)
+    figure(
+        "rate, emptied over kept",
+        statistics.mean(rates[True]) / kept,
+        0.95,
+        1.02,
+        on_cpu=False,
+    )
+    figure(
+        "trial's rate over plain",
+        kept / statistics.mean(fits),
+        0.95,
+        1.05,
+        on_cpu=False,
+    )
 
 
 def cached(seconds):
@@ -109,7 +127,9 @@ def cached(seconds):
         jobs.residual, jobs.Photos, 2 * [autofit.FitConfig(size)], **where(LIMIT)
     )
     write(details={"trials": list(map(brief, trials))})
-    figure("trials that ran", sum(trial.measurement.outcome == "ok" for trial in trials), 2)
+    figure(
+        "trials that ran", sum(trial.measurement.outcome == "ok" for trial in trials), 2
+    )
     for name, trial, most in zip(("cold", "cached"), trials, (15, 3), strict=True):
         m = trial.measurement
         first = m.phase_seconds.get(Phase.FIRST_STEP, 0.0)
@@ -130,7 +150,8 @@ def largest(seconds):
     limits = replace(tuned.limits, device_bytes=limit)
     cores = tuned.machine.cores
     memory = Memory(
-        SearchContext(tuned.description, limits, cores, SMALL), (*tuned.trials, *tuned.runs)
+        SearchContext(tuned.description, limits, cores, SMALL),
+        (*tuned.trials, *tuned.runs),
     )
     sizes = range(8, 8192, 8)
     configs = ConfigArrays([autofit.FitConfig(size) for size in sizes], cores)
@@ -139,7 +160,9 @@ def largest(seconds):
     rows = []
     longest = 0.0
     for share in SHARES:
-        size = max(size for size, each in zip(sizes, expected, strict=True) if each <= share)
+        size = max(
+            size for size, each in zip(sizes, expected, strict=True) if each <= share
+        )
         began = time.monotonic()
         if rows and began + longest > until:
             break
@@ -156,7 +179,9 @@ def largest(seconds):
     figure("share expected of it", share, 0.92, 1.0, on_cpu=False)
     peak = rows[-1]["device_peak_bytes"] or 0
     figure("its peak over the limit", peak / limit, 0.9, 1.0, on_cpu=False)
-    allowed = max(size for size, each in zip(sizes, upper, strict=True) if each <= limit)
+    allowed = max(
+        size for size, each in zip(sizes, upper, strict=True) if each <= limit
+    )
     figure("size allowed, of the one that ran", allowed / size, 0.9, 1.0, on_cpu=False)
 
 
@@ -169,7 +194,9 @@ def limit(seconds):
     configs = [autofit.FitConfig(size) for size in sizes]
     trials = [
         brief(trial)
-        for trial in autofit.measure(jobs.residual, jobs.Photos, configs, **where(TIGHT_LIMIT))
+        for trial in autofit.measure(
+            jobs.residual, jobs.Photos, configs, **where(TIGHT_LIMIT)
+        )
     ]
     write(details={"trials": trials})
     first, second, *oom, again = trials
@@ -206,10 +233,13 @@ def kill(seconds):
     held = 0
     mark.unlink(missing_ok=True)
     tune = psutil.Popen(
-        [sys.executable, "-c", HANGING, str(FOLDER / f"hanging-{BACKEND}.db"), DEVICE], cwd=HERE
+        [sys.executable, "-c", HANGING, str(FOLDER / f"hanging-{BACKEND}.db"), DEVICE],
+        cwd=HERE,
     )
     while tune.poll() is None:
-        below.update({process.pid: process for process in tune.children(recursive=True)})
+        below.update(
+            {process.pid: process for process in tune.children(recursive=True)}
+        )
         held = max(held, gpu_used_mib() - before)
         if mark.exists():
             tune.send_signal(signal.SIGKILL)
@@ -220,7 +250,9 @@ def kill(seconds):
         time.sleep(0.1)
     figure("exit code", tune.returncode, -signal.SIGKILL)
     figure("MiB of the GPU before", held, 200, float("inf"), on_cpu=False)
-    figure("seconds until all is released", time.monotonic() - ended, 0, 5, on_cpu=False)
+    figure(
+        "seconds until all is released", time.monotonic() - ended, 0, 5, on_cpu=False
+    )
     figure("processes left", len(left), 0)
     figure("MiB of the GPU left", gpu_used_mib() - before, -float("inf"), 100)
 
@@ -256,13 +288,21 @@ def tune(seconds):
     most = seconds - SPARE_SECONDS
     shown = Describing()
     few = {"max_trials": 3, "space": {"batch_size": [16, 32, 64]}} if SMALL else {}
-    asked = {"storage": f"{file}.db", "max_seconds": most, **few, **where(LIMIT), "progress": shown}
+    asked = {
+        "storage": f"{file}.db",
+        "max_seconds": most,
+        **few,
+        **where(LIMIT),
+        "progress": shown,
+    }
     result = autofit.tune(jobs.residual, jobs.DATA[BACKEND], **asked)
     print(result, flush=True)
     result.save(f"{file}.json")
     gain = result.speedup
     trials = [brief(trial) for trial in (*result.trials, *result.runs)]
-    footprints = [[each.batch_size, each.device_bytes] for each in result.description.footprints]
+    footprints = [
+        [each.batch_size, each.device_bytes] for each in result.description.footprints
+    ]
     details = {
         "chosen": result.config.values(),
         "baseline": gain.baseline.values(),

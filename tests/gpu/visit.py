@@ -72,9 +72,20 @@ CACHE = {
 
 def planned(backends):
     """The stages of some backends in their order, with the seconds that each may take."""
-    asked = {stage: most for stage, most in ASKED.items() if stage.rpartition("-")[2] in backends}
-    each = {f"{stage}-{backend}": most for stage, most in ON_EACH.items() for backend in backends}
-    return {**asked, **{stage: most for stage, most in each.items() if stage not in asked}}
+    asked = {
+        stage: most
+        for stage, most in ASKED.items()
+        if stage.rpartition("-")[2] in backends
+    }
+    each = {
+        f"{stage}-{backend}": most
+        for stage, most in ON_EACH.items()
+        for backend in backends
+    }
+    return {
+        **asked,
+        **{stage: most for stage, most in each.items() if stage not in asked},
+    }
 
 
 def read(folder):
@@ -98,7 +109,9 @@ def run(folder, stage, seconds, variables):
     found.write_text("")
     with log.open("w") as output:
         command = [sys.executable, HERE / "stages.py", name, f"{seconds:.0f}", found]
-        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = psutil.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
         try:
             status = process.wait(seconds)
         except psutil.TimeoutExpired:
@@ -127,7 +140,9 @@ def run(folder, stage, seconds, variables):
         "reason": " / ".join(reasons)[-600:],
         "seconds": round(time.monotonic() - began, 1),
         "figures": figures,
-        "details": {key: value for row in rows for key, value in row.get("details", {}).items()},
+        "details": {
+            key: value for row in rows for key, value in row.get("details", {}).items()
+        },
     }
 
 
@@ -142,7 +157,9 @@ def table(lines, stages):
         question = QUESTIONS[stage.rpartition("-")[0]]
         yield f"{stage}, {line['verdict']}, {line['seconds']:.0f} s: {question}"[:80]
         for name, value, expected, is_right in line["figures"]:
-            yield row(name, value, expected, {True: "ok", False: "NO", None: ""}[is_right])
+            yield row(
+                name, value, expected, {True: "ok", False: "NO", None: ""}[is_right]
+            )
         if line["reason"]:
             yield f"  {line['reason']}"[:80]
 
@@ -162,7 +179,9 @@ def main():
         help="for the results",
     )
     parser.add_argument("--backends", default="jax,torch", help="whose stages run")
-    parser.add_argument("--only", default="", help="stages, such as limit-jax,kill-torch")
+    parser.add_argument(
+        "--only", default="", help="stages, such as limit-jax,kill-torch"
+    )
     parser.add_argument(
         "--small", action="store_true", help="rehearse on the CPU with small models"
     )
@@ -177,7 +196,9 @@ def main():
     stages = planned(given.backends.split(","))
     chosen = {*(given.only.split(",") if given.only else stages)}
     if unknown := chosen - {*stages}:
-        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(stages)}")
+        parser.error(
+            f"no such stage: {', '.join(unknown)}; there are {', '.join(stages)}"
+        )
     for stage, seconds in stages.items():
         ended = read(folder)
         left = until - time.monotonic()
@@ -185,7 +206,9 @@ def main():
         # these follow their tune, also in a later call
         is_ready = re.sub("^(rates|peaks|largest)", "tune", stage) in (stage, *ended)
         if stage in chosen - ended.keys() and is_ready and LEAST_SHARE * most <= left:
-            line = json.dumps(run(folder, stage, min(most, left), SMALL if given.small else {}))
+            line = json.dumps(
+                run(folder, stage, min(most, left), SMALL if given.small else {})
+            )
             print(line, flush=True)
             with (folder / "results.jsonl").open("a") as file:
                 file.write(line + "\n")

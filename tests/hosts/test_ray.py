@@ -50,9 +50,19 @@ def nodes():
         from ray.cluster_utils import Cluster
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-        measuring = {"num_cpus": 1, "resources": {"measuring": 1}, "include_dashboard": False}
+        measuring = {
+            "num_cpus": 1,
+            "resources": {"measuring": 1},
+            "include_dashboard": False,
+        }
         patch.setenv("RAY_ADDRESS", cluster.address)
-        yield cluster, [cluster.add_node(labels={"class": label}, **measuring) for label in LABELS]
+        yield (
+            cluster,
+            [
+                cluster.add_node(labels={"class": label}, **measuring)
+                for label in LABELS
+            ],
+        )
         ray.shutdown()
         cluster.shutdown()
 
@@ -64,7 +74,9 @@ class SlowLauncher(FakeLauncher):
         started_at = time.time()
         time.sleep(0.5 if spec.role == "measure" else 0)
         result = super().run(spec, *others)
-        return replace(result, started_at=started_at) if spec.role == "measure" else result
+        return (
+            replace(result, started_at=started_at) if spec.role == "measure" else result
+        )
 
 
 def tune(cell):
@@ -77,8 +89,14 @@ def tune(cell):
     request = make_request(
         folder / "unused", workload_fingerprint=name, storage=storage, max_trials=4
     )
-    record = reuse(request, print) or engine.tune(request, SlowLauncher(), lambda event: None)
-    label = ray.get_runtime_context().get_node_labels()["class"] if ray.is_initialized() else "here"
+    record = reuse(request, print) or engine.tune(
+        request, SlowLauncher(), lambda event: None
+    )
+    label = (
+        ray.get_runtime_context().get_node_labels()["class"]
+        if ray.is_initialized()
+        else "here"
+    )
     with open(folder / "notes", "a") as file:
         file.write(f"{name} {label} {os.environ.get('OMP_NUM_THREADS')}\n")
     return record
@@ -105,23 +123,35 @@ def test_a_cell_runs_on_a_host_with_its_labels_and_the_table_is_that_of_one_mach
         (tmp_path / name).mkdir()
     labels = ["small", "big", "small", "big", ""]
     here = [tune_cell(tune, request) for request in cells(tmp_path / "here", labels)]
-    there = dict(tune_on_ray(cells(tmp_path / "there", labels), tune, "ray", None, print))
+    there = dict(
+        tune_on_ray(cells(tmp_path / "there", labels), tune, "ray", None, print)
+    )
     noted = [
-        line.split() for line in sorted((tmp_path / "there" / "notes").read_text().splitlines())
+        line.split()
+        for line in sorted((tmp_path / "there" / "notes").read_text().splitlines())
     ]
     assert [name for name, *_ in noted] == [f"cell{n}" for n in range(5)]
     assert [label for _, label, _ in noted[:4]] == labels[:4]
-    assert {threads for *_, threads in noted} == {"None"}  # of the host, not those that Ray sets
+    assert {threads for *_, threads in noted} == {
+        "None"
+    }  # of the host, not those that Ray sets
     table = [
-        (cell.tune.config, cell.tune.samples_per_second, len(cell.tune.searched)) for cell in here
+        (cell.tune.config, cell.tune.samples_per_second, len(cell.tune.searched))
+        for cell in here
     ]
     assert table == [
-        (there[n].tune.config, there[n].tune.samples_per_second, len(there[n].tune.searched))
+        (
+            there[n].tune.config,
+            there[n].tune.samples_per_second,
+            len(there[n].tune.searched),
+        )
         for n in range(5)
     ]
 
 
-def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_them(nodes, tmp_path):
+def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_them(
+    nodes, tmp_path
+):
     (tmp_path / "job.py").write_bytes((ROOT / "tests/workloads.py").read_bytes())
     (tmp_path / "sweep.yaml").write_text(SWEEP)
 
@@ -129,7 +159,11 @@ def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_th
         options = ["--on", "ray", "--storage", str(tmp_path / "trials.db")]
         command = [AUTOFIT, "sweep", "sweep.yaml", *options, *arguments]
         return subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def servers():
@@ -137,7 +171,8 @@ def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_th
         return [
             one
             for one in found
-            if one.info["cwd"] == str(tmp_path) and "autofit.trial" in str(one.info["cmdline"])
+            if one.info["cwd"] == str(tmp_path)
+            and "autofit.trial" in str(one.info["cmdline"])
         ]
 
     ended = start()
@@ -154,13 +189,17 @@ def test_real_trials_run_on_hosts_with_code_that_is_shipped_and_a_signal_ends_th
         ("ok", platform.node()),
         ("failed", platform.node()),
     ]
-    assert "_ray_pkg_" in rows[1]["problem"]  # the code that ran is the copy on the host
+    assert (
+        "_ray_pkg_" in rows[1]["problem"]
+    )  # the code that ran is the copy on the host
     assert "RuntimeError: the model cannot be built" in rows[1]["problem"]
 
 
 def test_a_cell_on_a_host_that_dies_goes_on_elsewhere(nodes, tmp_path):
     cluster, hosts = nodes
-    killer = threading.Timer(3, cluster.remove_node, [hosts[1]], {"allow_graceful": False})
+    killer = threading.Timer(
+        3, cluster.remove_node, [hosts[1]], {"allow_graceful": False}
+    )
     killer.start()
     swept = dict(tune_on_ray(cells(tmp_path, ["small"] * 4), tune, "ray", None, print))
     killer.join()

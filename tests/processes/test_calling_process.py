@@ -76,7 +76,11 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("how_it_ends", "raised"),
-    [("ends", None), ("fails", "UserCodeError"), ("is interrupted", "KeyboardInterrupt")],
+    [
+        ("ends", None),
+        ("fails", "UserCodeError"),
+        ("is interrupted", "KeyboardInterrupt"),
+    ],
 )
 def test_a_tune_leaves_the_calling_process_as_it_was(tmp_path, how_it_ends, raised):
     (tmp_path / "train.py").write_text(PROGRAM)

@@ -56,9 +56,13 @@ if __name__ == "__main__":
 """
 
 
-def test_ctrl_c_at_each_step_of_the_end_leaves_no_process_no_folder_and_no_lock(tmp_path):
+def test_ctrl_c_at_each_step_of_the_end_leaves_no_process_no_folder_and_no_lock(
+    tmp_path,
+):
     (tmp_path / "train.py").write_text(PROGRAM)
-    printed = python("train.py", folder=tmp_path, PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
+    printed = python(
+        "train.py", folder=tmp_path, PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path)
+    )
     steps, *left = json.loads(printed.splitlines()[-1])
     assert steps == ["poll", "end", "end", "remove", "dismiss_guard"]
     assert left == ["KeyboardInterrupt", True, [], True, []]

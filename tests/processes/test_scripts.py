@@ -40,7 +40,9 @@ if __name__ == "__main__":
 
 def run_script(path, text, seed):
     path.write_text(text)
-    return python(path, PYTHONHASHSEED=seed, PYTHONPATH=os.pathsep.join(sys.path)).split()
+    return python(
+        path, PYTHONHASHSEED=seed, PYTHONPATH=os.pathsep.join(sys.path)
+    ).split()
 
 
 def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
@@ -48,7 +50,9 @@ def test_a_script_asks_the_same_whenever_it_runs(tmp_path):
     assert len(set(before)) == 4
     assert run_script(tmp_path / "script.py", SCRIPT, "2") == before
     changed = run_script(
-        tmp_path / "script.py", SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"), "1"
+        tmp_path / "script.py",
+        SCRIPT.replace('"a": 1', '"a": 2').replace("(4, 2)", "(4, 3)"),
+        "1",
     )
     assert not set(changed) & set(before)
 
@@ -70,5 +74,7 @@ HEAVY = ("tensorflow", "jax", "torch", "keras", "optuna", "plotly")
     ],
 )
 def test_an_import_loads_nothing_heavy(statement, heavy):
-    program = f"{statement}; import sys; print([m for m in {heavy!r} if m in sys.modules])"
+    program = (
+        f"{statement}; import sys; print([m for m in {heavy!r} if m in sys.modules])"
+    )
     assert python("-c", program).strip() == "[]"

@@ -121,7 +121,12 @@ def test_files_that_are_mapped_count_until_they_are_on_disk(python, tmp_path):
         (Phase.INPUT_ALONE, 7.0, 60.0, Breach.HANG),
         (Phase.INPUT_ALONE, 4.0, 0.0, Breach.HANG),
         (Phase.INPUT_ALONE, 1.0, 0.0, Breach.DEADLINE),
-        (Phase.TRAINING, 10.5, 60.0, None),  # an allocation that fails is retried for ten seconds
+        (
+            Phase.TRAINING,
+            10.5,
+            60.0,
+            None,
+        ),  # an allocation that fails is retried for ten seconds
         (Phase.TRAINING, 10.5, 0.0, Breach.DEADLINE),
         (Phase.TRAINING, 17.0, 60.0, Breach.HANG),
     ],
@@ -136,7 +141,9 @@ def test_a_pause_is_a_hang_where_nothing_is_retried(
 
 
 def test_what_was_below_a_server_that_was_killed_is_still_known_and_ended():
-    root = subprocess.Popen(["sh", "-c", "sleep 600 & echo; wait"], stdout=subprocess.PIPE)
+    root = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & echo; wait"], stdout=subprocess.PIPE
+    )
     with root:
         root.stdout.readline()
         watcher = Watcher(root.pid, 2**40, 60.0)
@@ -150,7 +157,9 @@ def test_what_was_below_a_server_that_was_killed_is_still_known_and_ended():
 
 
 def test_shared_memory_and_semaphores_of_a_trial_that_is_ended_are_removed():
-    root = subprocess.Popen([sys.executable, "-c", SHARES], stdout=subprocess.PIPE, text=True)
+    root = subprocess.Popen(
+        [sys.executable, "-c", SHARES], stdout=subprocess.PIPE, text=True
+    )
     with root:
         *files, trial = root.stdout.readline().split()
         watcher = Watcher(root.pid, 2**40, 60.0)
@@ -162,7 +171,10 @@ def test_shared_memory_and_semaphores_of_a_trial_that_is_ended_are_removed():
         assert len(below) == 2
         watcher.end(int(trial))
         left = [file for file in files if (shared / file).exists()]
-        ended = [not each.is_running() or each.status() == psutil.STATUS_ZOMBIE for each in below]
+        ended = [
+            not each.is_running() or each.status() == psutil.STATUS_ZOMBIE
+            for each in below
+        ]
         root.kill()
     assert not left
     assert all(ended)

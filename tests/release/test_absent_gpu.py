@@ -27,7 +27,8 @@ def test_the_memory_on_a_gpu_that_is_not_there_is_estimated():
             assert sizes == sorted(sizes)
             assert gpu.usable_bytes < gpu.total_bytes
         temporaries[backend] = [
-            each.device_bytes_by_part["temporaries"] for each in estimate.gpus[1].footprints
+            each.device_bytes_by_part["temporaries"]
+            for each in estimate.gpus[1].footprints
         ]
     # the compiler assigns about the same memory to a step of both
     for pair in zip(temporaries["jax"][:2], temporaries["tensorflow"][:2], strict=True):

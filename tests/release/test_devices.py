@@ -20,7 +20,10 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 
 @pytest.mark.parametrize(
     ("backend", "build_model", "distribution", "parts"),
-    [("tensorflow", jobs.build_mirrored, None, PARTS), ("jax", jobs.build, "data_parallel", "")],
+    [
+        ("tensorflow", jobs.build_mirrored, None, PARTS),
+        ("jax", jobs.build, "data_parallel", ""),
+    ],
 )
 def test_a_tune_on_two_devices_tries_even_batches_and_its_snippet_trains_on_both(
     tmp_path, backend, build_model, distribution, parts

@@ -28,18 +28,24 @@ def test_the_estimate_of_a_size_lies_on_the_line_of_two_others(launched, play, b
 
 
 @pytest.mark.parametrize(
-    ("backend", "start_method"), [("jax", "spawn"), ("torch", "forkserver")], scope="module"
+    ("backend", "start_method"),
+    [("jax", "spawn"), ("torch", "forkserver")],
+    scope="module",
 )
 def test_workers_that_are_not_forked_are_tried_and_their_errors_are_shown(
     launched, play, start_method
 ):
     config = FitConfig(8, 2, None, True, 2)
     measurement = play(
-        launched(data=loaders.loader, data_kwargs={"start_method": start_method}), config
+        launched(data=loaders.loader, data_kwargs={"start_method": start_method}),
+        config,
     )
     assert measurement.outcome is Outcome.OK, measurement.evidence
     failed = play(
-        launched(data=loaders.loader, data_kwargs={"start_method": start_method, "case": w.RAISES}),
+        launched(
+            data=loaders.loader,
+            data_kwargs={"start_method": start_method, "case": w.RAISES},
+        ),
         config,
     )
     assert failed.outcome is Outcome.ERROR

@@ -30,4 +30,6 @@ def test_a_model_of_keras_hub_is_measured(launched, play):
     assert described.input_kind == "arrays", described
     measured = play(launcher, FitConfig(16))
     assert measured.outcome is Outcome.OK, measured.traceback
-    assert min(measured.compute_samples_per_second, measured.input_samples_per_second) > 0
+    assert (
+        min(measured.compute_samples_per_second, measured.input_samples_per_second) > 0
+    )

@@ -41,7 +41,9 @@ def names(folder, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.syspath_prepend(folder)
     Path("model.py").write_text(f"{MODEL}\n\ndef make_arrays():\n    return arrays\n")
-    Path("train.py").write_text(f"{MODEL}\n\nmodel = build_model()\nmodel.fit(*arrays, epochs=2)\n")
+    Path("train.py").write_text(
+        f"{MODEL}\n\nmodel = build_model()\nmodel.fit(*arrays, epochs=2)\n"
+    )
     Path("tune.yaml").write_text(TUNE)
     Path("sweep.yaml").write_text(SWEEP)
     monkeypatch.delitem(sys.modules, "model", raising=False)
@@ -65,7 +67,9 @@ def test_the_example_runs(name, names):
     (example,) = doctest.DocTestFinder(recurse=False).find(
         getattr(autofit, name), name, module=False, globs=names
     )
-    assert example.examples or is_error or name in SHOWN_ELSEWHERE, f"{name} has no example"
+    assert example.examples or is_error or name in SHOWN_ELSEWHERE, (
+        f"{name} has no example"
+    )
     printed = []
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     with warnings.catch_warnings():
@@ -75,7 +79,9 @@ def test_the_example_runs(name, names):
 
 
 def test_the_reference_is_built_without_a_warning(tmp_path):
-    built = run(sys.executable, "-m", "pdoc", "-d", "google", "autofit", "-o", str(tmp_path))
+    built = run(
+        sys.executable, "-m", "pdoc", "-d", "google", "autofit", "-o", str(tmp_path)
+    )
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
     page = (tmp_path / "autofit.html").read_text()
     assert all(f'id="{name}"' in page for name in autofit.__all__)

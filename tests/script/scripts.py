@@ -9,7 +9,10 @@ y = x.sum(1, keepdims=True)
 model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 """
-TFDATA = HEAD + "import tensorflow as tf\n\nds = tf.data.Dataset.from_tensor_slices((x, y))\n"
+TFDATA = (
+    HEAD
+    + "import tensorflow as tf\n\nds = tf.data.Dataset.from_tensor_slices((x, y))\n"
+)
 GRAIN = (
     HEAD
     + "import grain\n\nclass Pairs:\n    def __len__(self):\n        return 512\n\n"
@@ -18,18 +21,26 @@ GRAIN = (
 
 # name: (text, arguments, where the batch size is set)
 PLACES = {
-    "constant": (HEAD + "BATCH_SIZE = 32\nmodel.fit(x, y, batch_size=BATCH_SIZE)\n", "line 8"),
+    "constant": (
+        HEAD + "BATCH_SIZE = 32\nmodel.fit(x, y, batch_size=BATCH_SIZE)\n",
+        "line 8",
+    ),
     "attribute": (
-        HEAD + "class Config:\n    batch = 32\n\nmodel.fit(x, y, Config.batch, epochs=1)\n",
+        HEAD
+        + "class Config:\n    batch = 32\n\nmodel.fit(x, y, Config.batch, epochs=1)\n",
         "line 9",
     ),
     "default": (
-        HEAD + "def train(batch_size=32):\n    model.fit(x, y, batch_size=batch_size)\n\ntrain()\n",
+        HEAD
+        + "def train(batch_size=32):\n    model.fit(x, y, batch_size=batch_size)\n\ntrain()\n",
         "line 8",
     ),
     "literal": (HEAD + "model.fit(x, y, batch_size=32)\n", "line 8"),
     "none": (HEAD + "model.fit(x, y, epochs=1)\n", "added, line 8"),
-    "params": (HEAD + 'params = {"batch_size": 32}\nmodel.fit(x, y, **params)\n', "line 8"),
+    "params": (
+        HEAD + 'params = {"batch_size": 32}\nmodel.fit(x, y, **params)\n',
+        "line 8",
+    ),
     "dataclass": (
         HEAD
         + "from dataclasses import dataclass\n\n@dataclass\nclass Options:\n    bs: int = 32\n\n"
@@ -37,7 +48,8 @@ PLACES = {
         "line 12",
     ),
     "environment": (
-        HEAD + 'import os\nBS = int(os.environ.get("BS", "32"))\nmodel.fit(x, y, batch_size=BS)\n',
+        HEAD
+        + 'import os\nBS = int(os.environ.get("BS", "32"))\nmodel.fit(x, y, batch_size=BS)\n',
         "line 9",
     ),
     "argparse": (
@@ -118,7 +130,8 @@ PLACES = {
     ),
     # traps: a constant of the name that is dead, and one that is multiplied and not used
     "dead": (
-        HEAD + "batch_size = 64\nbatch_size = 32\nmodel.fit(x, y, batch_size=batch_size)\n",
+        HEAD
+        + "batch_size = 64\nbatch_size = 32\nmodel.fit(x, y, batch_size=batch_size)\n",
         "line 9",
     ),
     "unused": (

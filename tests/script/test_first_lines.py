@@ -44,7 +44,9 @@ def test_first_lines_act_as_in_a_plain_run(backend, tmp_path, monkeypatch):
     first = "".join(lines.format(backend=backend) for lines, _ in LINES.values())
     asked = ", ".join(expression for _, expression in LINES.values())
     told = f"print('told', [{asked}], flush=True)\n"
-    (tmp_path / "train.py").write_text(f"{first}{HEAD}{told}model.fit(x, y, batch_size=32)\n")
+    (tmp_path / "train.py").write_text(
+        f"{first}{HEAD}{told}model.fit(x, y, batch_size=32)\n"
+    )
     seen = tmp_path / "seen"
     # each trial writes what it sees where the test can read it
     text = (tmp_path / "train.py").read_text()
@@ -66,7 +68,9 @@ def test_first_lines_act_as_in_a_plain_run(backend, tmp_path, monkeypatch):
     assert {*lines} == {lines[0]}
 
 
-def test_the_answer_is_found_after_its_patch_and_a_comment_and_not_after_a_change(tmp_path):
+def test_the_answer_is_found_after_its_patch_and_a_comment_and_not_after_a_change(
+    tmp_path,
+):
     script = tmp_path / "train.py"
     script.write_text(PLACES["constant"][0].replace("(512, 8)", "(100_000, 8)"))
     (tmp_path / "short.yaml").write_text(
@@ -89,7 +93,9 @@ def test_the_answer_is_found_after_its_patch_and_a_comment_and_not_after_a_chang
     assert tune()
     script.write_text(script.read_text() + "# a comment\n")
     assert tune()
-    script.write_text(script.read_text().replace("Dense(1)", "Dense(1, use_bias=False)"))
+    script.write_text(
+        script.read_text().replace("Dense(1)", "Dense(1, use_bias=False)")
+    )
     assert not tune()
 
 
@@ -102,7 +108,9 @@ def test_options_are_the_answer_of_a_script_that_has_them(tmp_path, monkeypatch)
     assert (edits.files, edits.options) == ([], ["--batch-size", "128"])
 
 
-def test_first_lines_act_as_well_where_one_of_several_calls_is_tuned(tmp_path, monkeypatch):
+def test_first_lines_act_as_well_where_one_of_several_calls_is_tuned(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     seen = tmp_path / "seen"

@@ -43,7 +43,9 @@ def trial(tmp_path_factory):
     script = tmp_path_factory.mktemp("script") / "train.py"
     script.write_text(TEXT)
 
-    with ProcessLauncher(Workload(None, None, script=make_script(str(script)))) as launcher:
+    with ProcessLauncher(
+        Workload(None, None, script=make_script(str(script)))
+    ) as launcher:
 
         def run(batch_size, *, seconds=600, role=Role.MEASURE, device=None):
             limits = Limits(device, 3 * 2**29)

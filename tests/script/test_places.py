@@ -31,7 +31,9 @@ def test_the_place_is_found_and_its_patch_changes_the_batch(way, tmp_path, monke
     if where.startswith("--"):
         assert place.option == where
     else:
-        assert str(place).endswith(f":{where[-2:].strip()}" if "line" in where else ":1")
+        assert str(place).endswith(
+            f":{where[-2:].strip()}" if "line" in where else ":1"
+        )
 
     edits = edits_for(described.places, FitConfig(batch_size=128))
     (tmp_path / "a.patch").write_text(edits.diff(str(tmp_path)))
@@ -52,7 +54,9 @@ def test_git_takes_the_patch_as_well(tmp_path):
     from autofit.records.places import Edits, Place
 
     places = {"batch_size": Place(32, str(script), (8, 13, 8, 15))}
-    (tmp_path / "a.patch").write_text(Edits(places, {"batch_size": 64}).diff(str(tmp_path)))
+    (tmp_path / "a.patch").write_text(
+        Edits(places, {"batch_size": 64}).diff(str(tmp_path))
+    )
     applied = run("git", "apply", "a.patch", folder=tmp_path)
     assert applied.returncode == 0, applied.stderr
     assert script.read_text() == text.rstrip("\n").replace("= 32", "= 64")

@@ -78,7 +78,13 @@ def test_what_cannot_be_tuned_is_refused_and_nothing_changes(why, tmp_path):
         (tmp_path / name).write_text("mine")
     (tmp_path / "train.py").write_text(text)
     before = state_of(tmp_path)
-    done = run(AUTOFIT, "tune", "train.py", folder=tmp_path, XDG_DATA_HOME=f"{tmp_path}/../share")
+    done = run(
+        AUTOFIT,
+        "tune",
+        "train.py",
+        folder=tmp_path,
+        XDG_DATA_HOME=f"{tmp_path}/../share",
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in " ".join(done.stderr.split()), done.stderr
     assert "Traceback" not in done.stderr
@@ -109,7 +115,13 @@ def test_a_tune_changes_nothing_of_the_users(what, tmp_path):
         "max_trials: 2\nmax_seconds: 60\n"
     )
     before = state_of(tmp_path)
-    done = run(AUTOFIT, "tune", "short.yaml", folder=tmp_path, XDG_DATA_HOME=f"{tmp_path}/../share")
+    done = run(
+        AUTOFIT,
+        "tune",
+        "short.yaml",
+        folder=tmp_path,
+        XDG_DATA_HOME=f"{tmp_path}/../share",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert state_of(tmp_path) == before
 
@@ -127,7 +139,9 @@ def test_a_tracker_is_off_in_trials(tmp_path):
     packages = tmp_path / "site-packages"
     packages.mkdir()
     (packages / "wandb.py").write_text(TRACKER)
-    (tmp_path / "train.py").write_text(HEAD + 'import wandb\n\nwandb.init("photos")\n' + FIT)
+    (tmp_path / "train.py").write_text(
+        HEAD + 'import wandb\n\nwandb.init("photos")\n' + FIT
+    )
     (tmp_path / "short.yaml").write_text(
         "script: train.py\nwrites: true\nspace: {batch_size: [32, 128]}\nmax_trials: 2\n"
         "max_seconds: 60\n"
@@ -147,7 +161,9 @@ def test_a_tracker_is_off_in_trials(tmp_path):
 
 def test_a_script_on_jax_may_compile_before_fit(tmp_path):
     pytest.importorskip("jax")
-    compiles = "keras.ops.matmul(keras.ops.ones((300, 300)), keras.ops.ones((300, 300)))\n"
+    compiles = (
+        "keras.ops.matmul(keras.ops.ones((300, 300)), keras.ops.ones((300, 300)))\n"
+    )
     (tmp_path / "train.py").write_text(HEAD + compiles + FIT)
     (tmp_path / "short.yaml").write_text(
         "script: train.py\nspace: {batch_size: [32, 128]}\nmax_trials: 2\nmax_seconds: 60\n"
@@ -155,12 +171,18 @@ def test_a_script_on_jax_may_compile_before_fit(tmp_path):
     folders = {"XDG_DATA_HOME": str(tmp_path / "share"), "KERAS_BACKEND": "jax"}
     done = run(AUTOFIT, "tune", "short.yaml", folder=tmp_path, **folders)
     assert done.returncode == 0, done.stderr
-    assert list(tmp_path.glob("share/**/*-cache"))  # what JAX compiled stays beside the study
+    assert list(
+        tmp_path.glob("share/**/*-cache")
+    )  # what JAX compiled stays beside the study
 
 
 def test_an_error_of_the_script_is_shown_with_its_line(tmp_path):
-    (tmp_path / "train.py").write_text("import keras\n\nraise ValueError('no photos')\n")
-    done = run(AUTOFIT, "tune", "train.py", folder=tmp_path, XDG_DATA_HOME=str(tmp_path))
+    (tmp_path / "train.py").write_text(
+        "import keras\n\nraise ValueError('no photos')\n"
+    )
+    done = run(
+        AUTOFIT, "tune", "train.py", folder=tmp_path, XDG_DATA_HOME=str(tmp_path)
+    )
     assert done.returncode == 1
     assert "ValueError: no photos" in done.stderr
     assert 'train.py", line 3' in done.stderr

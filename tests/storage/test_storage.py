@@ -70,7 +70,10 @@ def test_processes_that_make_a_storage_at_the_same_time_all_get_it(tmp_path):
 def test_a_storage_that_cannot_be_opened_raises(storage, reason, tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "_RETRY_SECONDS", 0)
     (tmp_path / "diary").write_text("this is a diary, not a database")
-    with pytest.raises(StorageError, match=reason), connection.opened(storage.format(tmp_path)):
+    with (
+        pytest.raises(StorageError, match=reason),
+        connection.opened(storage.format(tmp_path)),
+    ):
         pass
 
 
@@ -94,11 +97,16 @@ def test_the_study_shows_in_optunas_terms_what_was_measured(tmp_path):
     assert study.user_attrs["fastest"].startswith(f"{record.config}: ")
 
 
-@pytest.mark.parametrize("content", [b"notes\nof mine", b'{"op_code": 0', b"\x00\x01\n\x02"])
+@pytest.mark.parametrize(
+    "content", [b"notes\nof mine", b'{"op_code": 0', b"\x00\x01\n\x02"]
+)
 def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, content):
     file = tmp_path / "notes.txt"
     file.write_bytes(content)
-    with contextlib.suppress(StorageError), connection.opened(f"journal:{file}") as backend:
+    with (
+        contextlib.suppress(StorageError),
+        connection.opened(f"journal:{file}") as backend,
+    ):
         backend.get_all_studies()
     assert file.read_bytes() == content
 
@@ -107,7 +115,10 @@ def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, content):
     ("storage", "shown"),
     [
         ("postgresql://me:secret@host/db", "postgresql+psycopg://me:***@host/db"),
-        ("postgres://me:se:cr@et@host:5432/db", "postgresql+psycopg://me:***@host:5432/db"),
+        (
+            "postgres://me:se:cr@et@host:5432/db",
+            "postgresql+psycopg://me:***@host:5432/db",
+        ),
         ("foo://me:secret@host", "foo://me:***@host"),
         ("journal:/a/b@c.log", "journal:/a/b@c.log"),
     ],
@@ -136,9 +147,12 @@ def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "finished"), [("journal:{}/t.log", 2), ("sqlite:///{}/t.db", 2), ("{}/t.db", 9)]
+    ("kind", "finished"),
+    [("journal:{}/t.log", 2), ("sqlite:///{}/t.db", 2), ("{}/t.db", 9)],
 )
-def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, kind, finished):
+def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(
+    tmp_path, kind, finished
+):
     """Nine runs have finished after six trials and half of the runs beside each other, which begin anew."""
     request = make_request(tmp_path, storage=kind.format(tmp_path))
     program = """if True:
@@ -156,10 +170,19 @@ def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, ki
 
     def states():
         with connection.opened(request.settings.storage) as backend:
-            trials = backend.get_all_trials(backend.get_study_id_from_name(request.fingerprint()))
+            trials = backend.get_all_trials(
+                backend.get_study_id_from_name(request.fingerprint())
+            )
             return [trial.state for trial in trials]
 
-    command = [sys.executable, "-c", program, tmp_path, request.settings.storage, str(finished)]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        tmp_path,
+        request.settings.storage,
+        str(finished),
+    ]
     assert (
         subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode
         == -signal.SIGKILL
@@ -169,12 +192,19 @@ def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(tmp_path, ki
     ran = [event for event in events if isinstance(event, Trial)]
     assert len(record.trials) + len(record.runs) == finished + len(ran)
     beside = [trial.config for trial in ran if trial.stage == "beside"]
-    assert beside.count(BASELINE) == beside.count(record.config) == record.speedup.pairs == 3
+    assert (
+        beside.count(BASELINE)
+        == beside.count(record.config)
+        == record.speedup.pairs
+        == 3
+    )
     assert states() == (finished + len(ran)) * [TrialState.COMPLETE]
 
 
 def failed_description():
-    return Measurement(Outcome.ERROR, Evidence("boom"), 1.0, traceback="ValueError: boom")
+    return Measurement(
+        Outcome.ERROR, Evidence("boom"), 1.0, traceback="ValueError: boom"
+    )
 
 
 @pytest.mark.parametrize("kind", ["{}/t.db", "journal:{}/t.log"])

@@ -55,7 +55,12 @@ def names_of_cuda():
     package = Path(importlib.util.find_spec("tensorflow").origin).parent
     pattern = rf"_{{0,2}}({'|'.join(PREFIXES)})[A-Z][A-Za-z0-9_]*$"
     # strings end with a zero; one that is the end of another one is stored as that end
-    command = ["grep", "-azohE", pattern, *map(str, package.glob("libtensorflow_*.so.2"))]
+    command = [
+        "grep",
+        "-azohE",
+        pattern,
+        *map(str, package.glob("libtensorflow_*.so.2")),
+    ]
     found = subprocess.run(
         command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, check=True
     )
@@ -73,12 +78,23 @@ def libraries(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stub")
     # what cuda.c defines takes the place of what is weak
     weak = [
-        f'long {name}(void) __attribute__((weak, alias("nothing")));\n' for name in names_of_cuda()
+        f'long {name}(void) __attribute__((weak, alias("nothing")));\n'
+        for name in names_of_cuda()
     ]
     others = folder / "others.c"
     others.write_text("static long nothing(void) { return 0; }\n" + "".join(weak))
     subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-O1", SOURCE, others, "-o", folder / "stub.so", "-lpthread"],
+        [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            SOURCE,
+            others,
+            "-o",
+            folder / "stub.so",
+            "-lpthread",
+        ],
         check=True,
     )
     for name in LIBRARIES:
@@ -92,7 +108,9 @@ def cuda_compiler():
     if not version_of("nvidia-cuda-nvcc-cu12"):
         return None
     sites = importlib.util.find_spec("nvidia").submodule_search_locations
-    return next(folder for site in sites if (folder := Path(site) / "cuda_nvcc").is_dir())
+    return next(
+        folder for site in sites if (folder := Path(site) / "cuda_nvcc").is_dir()
+    )
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,10 @@ def batches(batch_size=32):
     """Batches of a static shape, because kernels on the card do not compute any."""
     import tensorflow as tf
 
-    ones = (np.ones((batch_size, WIDTH), "float32"), np.ones((batch_size, 1), "float32"))
+    ones = (
+        np.ones((batch_size, WIDTH), "float32"),
+        np.ones((batch_size, 1), "float32"),
+    )
     with tf.device("CPU"):
         return tf.data.Dataset.from_tensors(ones).repeat(BATCHES)
 
@@ -54,7 +57,10 @@ def uneven():
     class Uneven(keras.layers.Layer):
         def call(self, inputs):
             replica = tf.distribute.get_replica_context()
-            if replica is None or tf.get_static_value(replica.replica_id_in_sync_group) != 1:
+            if (
+                replica is None
+                or tf.get_static_value(replica.replica_id_in_sync_group) != 1
+            ):
                 return inputs
             extra = tf.random.uniform((tf.shape(inputs)[0], EXTRA))
             return inputs + tf.reduce_mean(extra, axis=1, keepdims=True)
@@ -79,4 +85,7 @@ def write(path, **fact):
     """Append a line of JSON: what a trial's process found, with the command of its parent."""
     parent = Path(f"/proc/{os.getppid()}/cmdline").read_text()
     with Path(path).open("a") as file:
-        file.write(json.dumps({"pid": os.getpid(), "parent": parent.split("\0"), **fact}) + "\n")
+        file.write(
+            json.dumps({"pid": os.getpid(), "parent": parent.split("\0"), **fact})
+            + "\n"
+        )

@@ -77,13 +77,17 @@ def test_the_limit_holds_and_memory_growth_that_the_program_turns_on_does_nothin
         assert list(trial["held"][1].values()) == [LIMIT_BYTES + CONTEXT_BYTES]
     for measured in tune.measured.values():
         assert 0 < measured["device_peak_bytes"] < LIMIT_BYTES
-        assert LIMIT_BYTES < measured["driver_peak_bytes"] < LIMIT_BYTES + CONTEXT_BYTES + 64 * MIB
+        assert (
+            LIMIT_BYTES
+            < measured["driver_peak_bytes"]
+            < LIMIT_BYTES + CONTEXT_BYTES + 64 * MIB
+        )
 
 
 def test_a_trial_sees_no_other_gpu(tune):
-    assert [(trial["seen"], trial["held"][0]) for trial in tune.found] == [(1, {})] * len(
-        tune.found
-    )
+    assert [(trial["seen"], trial["held"][0]) for trial in tune.found] == [
+        (1, {})
+    ] * len(tune.found)
 
 
 def test_a_fork_of_a_process_that_has_imported_keras_uses_the_gpu(tune):
@@ -102,7 +106,9 @@ def test_the_peak_of_each_phase_is_read(tune):
     for measured in tune.measured.values():
         peaks = measured["device_peak_bytes_by_phase"]
         assert {"building", "first_step", "compute_alone", "training"} <= set(peaks)
-        assert 0 < peaks["building"] < peaks["training"] <= measured["device_peak_bytes"]
+        assert (
+            0 < peaks["building"] < peaks["training"] <= measured["device_peak_bytes"]
+        )
 
 
 def test_what_xla_estimates_is_what_the_allocator_counts(tune, cuda_compiler):
@@ -110,7 +116,10 @@ def test_what_xla_estimates_is_what_the_allocator_counts(tune, cuda_compiler):
         pytest.skip("nvidia-cuda-nvcc-cu12 is missing, with which XLA compiles")
     footprint = tune.result["description"]["footprints"][0]
     estimated = sum(footprint["device_bytes_by_part"].values())
-    assert (footprint["method"], footprint["batch_size"]) == ("XLA buffer assignment", 1024)
+    assert (footprint["method"], footprint["batch_size"]) == (
+        "XLA buffer assignment",
+        1024,
+    )
     # the allocator also counts what is left of a chunk that is too small to be split
     assert estimated == pytest.approx(tune.measured[1024]["device_peak_bytes"], rel=0.2)
 
@@ -121,19 +130,28 @@ def test_a_batch_that_the_second_of_two_gpus_cannot_hold_is_out_of_memory_and_th
     printed = python("-c", MEASURE, folder=ROOT, **on_cards(2))
     large, small = map(json.loads, printed.splitlines())
     assert large["outcome"] == "device_oom", large
-    assert "OOM when allocating tensor with shape[4096,16384]" in large["evidence"]["reason"]
+    assert (
+        "OOM when allocating tensor with shape[4096,16384]"
+        in large["evidence"]["reason"]
+    )
     assert "by allocator GPU_1_bfc" in large["evidence"]["reason"]
     assert not large["evidence"]["outside_pool"]
     assert small["outcome"] == "ok", small
     for measured in (large, small):
         assert 0 < measured["device_peak_bytes"] < LIMIT_BYTES
-        assert LIMIT_BYTES < measured["driver_peak_bytes"] < LIMIT_BYTES + CONTEXT_BYTES + 64 * MIB
+        assert (
+            LIMIT_BYTES
+            < measured["driver_peak_bytes"]
+            < LIMIT_BYTES + CONTEXT_BYTES + 64 * MIB
+        )
 
 
 def doctor(environment):
     """What doctor finds, by subject."""
     done = run(AUTOFIT, "doctor", "--json", **environment)
-    return {finding["subject"]: finding for finding in json.loads(done.stdout)["findings"]}
+    return {
+        finding["subject"]: finding for finding in json.loads(done.stdout)["findings"]
+    }
 
 
 def test_doctor_trains_a_model_on_the_gpu(on_cards, cuda_compiler):
@@ -148,7 +166,10 @@ def test_a_gpu_for_which_tensorflow_was_not_built_is_named(on_cards):
     card = {"name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}
     found = doctor(on_cards(**card))["trial"]
     assert found["status"] == "problem"
-    assert "was not built for NVIDIA GeForce RTX 5090 (compute capability 12.0)" in found["detail"]
+    assert (
+        "was not built for NVIDIA GeForce RTX 5090 (compute capability 12.0)"
+        in found["detail"]
+    )
 
 
 def test_a_gpu_that_shares_the_memory_of_the_host_is_named(on_cards):

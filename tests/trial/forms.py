@@ -17,7 +17,9 @@ def structure(data):
     if isinstance(data, dict):
         return (
             "{"
-            + ", ".join(f"{key}: {structure(value)}" for key, value in sorted(data.items()))
+            + ", ".join(
+                f"{key}: {structure(value)}" for key, value in sorted(data.items())
+            )
             + "}"
         )
     if isinstance(data, tuple | list):
@@ -91,7 +93,10 @@ SLICES = {
     ),
     "tf.data, sparse": lambda: (tf.sparse.from_dense(x_of()), y_of()),
 }
-OPTIONS = {"inputs": {"validation_split": 0.25}, "labels": {"class_weight": {0: 1.0, 1: 5.0}}}
+OPTIONS = {
+    "inputs": {"validation_split": 0.25},
+    "labels": {"class_weight": {0: 1.0, 1: 5.0}},
+}
 
 
 def arrays(form):

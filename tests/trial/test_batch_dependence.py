@@ -51,13 +51,18 @@ class Penalised(keras.layers.Dense):
 def found(*layers, optimizer="sgd", loss="mse", of=keras.Sequential):
     model = of([keras.Input((3,)), *layers, keras.layers.Dense(1)])
     model.compile(optimizer, loss)
-    return [(each.kind, each.name, *each.arguments) for each in dependences_of(model, BATCH)]
+    return [
+        (each.kind, each.name, *each.arguments) for each in dependences_of(model, BATCH)
+    ]
 
 
 @pytest.mark.parametrize(
     ("optimizer", "dependence"),
     [
-        (SGD(CosineDecay(0.0, 90, warmup_target=3, warmup_steps=9)), "decay_steps warmup_steps"),
+        (
+            SGD(CosineDecay(0.0, 90, warmup_target=3, warmup_steps=9)),
+            "decay_steps warmup_steps",
+        ),
         (Adam(CosineDecay(1e-3, 90)), "decay_steps"),
         (LossScaleOptimizer(SGD(ExponentialDecay(0.1, 90, 0.9))), "decay_steps"),
         (SGD(PiecewiseConstantDecay([10, 20], [1.0, 2.0, 3.0])), "boundaries"),
@@ -99,7 +104,10 @@ def test_an_attribute_of_the_users_own_that_is_called_loss_is_none(own):
 
 def test_normalization_and_methods_of_the_users_own_are_found_and_nothing_else():
     frozen = keras.layers.BatchNormalization(trainable=False)
-    assert found(frozen, keras.layers.LayerNormalization(), keras.layers.Dropout(0.5)) == []
+    assert (
+        found(frozen, keras.layers.LayerNormalization(), keras.layers.Dropout(0.5))
+        == []
+    )
     assert found(keras.Sequential([keras.layers.BatchNormalization()])) == [
         ("normalization", "BatchNormalization")
     ]

@@ -13,14 +13,18 @@ tf = pytest.importorskip("tensorflow")
 
 
 def batch(length, samples=4):
-    return {"tokens": np.ones((samples, length), "int32")}, np.ones((samples, 1), "float32")
-
-
-def test_the_longest_and_the_shortest_of_all_batches_are_found_saved_and_resized(tmp_path):
-    assert batch_shapes.load(tmp_path) is None
-    batch_shapes.scan(iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30])).save(
-        tmp_path
+    return {"tokens": np.ones((samples, length), "int32")}, np.ones(
+        (samples, 1), "float32"
     )
+
+
+def test_the_longest_and_the_shortest_of_all_batches_are_found_saved_and_resized(
+    tmp_path,
+):
+    assert batch_shapes.load(tmp_path) is None
+    batch_shapes.scan(
+        iter([batch(10), batch(70), batch(5, samples=2), *[batch(20)] * 30])
+    ).save(tmp_path)
     shapes = batch_shapes.load(tmp_path)
     assert [part[0]["tokens"].shape for part in (shapes.longest, shapes.shortest)] == [
         (4, 70),
@@ -43,13 +47,17 @@ def test_full_batches_of_several_sizes_are_not_taken_for_partial_ones():
     drawn = [batch(70), *[batch(60, samples=8), batch(70)] * 3, batch(5, samples=1)]
     shapes = batch_shapes.scan(iter(drawn), asked=4)
     assert [len(part[1]) for part in (shapes.longest, *shapes.resized(8))] == [8, 16, 2]
-    assert batch_shapes.scan(iter([batch(10)] * 9 + [batch(10, samples=1)]), asked=4) is None
+    assert (
+        batch_shapes.scan(iter([batch(10)] * 9 + [batch(10, samples=1)]), asked=4)
+        is None
+    )
 
 
 def buckets(batch_size=8):
     """Texts, of four of which one is short; the long ones are in larger batches."""
     texts = [
-        (np.ones(16 if number % 4 else 8, "int32"), np.ones(1, "float32")) for number in range(1000)
+        (np.ones(16 if number % 4 else 8, "int32"), np.ones(1, "float32"))
+        for number in range(1000)
     ]
     signature = tf.TensorSpec((None,), "int32"), tf.TensorSpec((1,), "float32")
     data = tf.data.Dataset.from_generator(lambda: texts, output_signature=signature)

@@ -56,6 +56,8 @@ def test_workers_that_are_not_forks_must_be_able_to_receive_the_data(start_metho
     ("data", "problem", "hang"),
     [(w.TensorFlowInside, FAILS, True), (w.SameNumbers, SAME_NUMBERS, False)],
 )
-def test_the_describing_trial_says_what_processes_would_do(turn, play, data, problem, hang):
+def test_the_describing_trial_says_what_processes_would_do(
+    turn, play, data, problem, hang
+):
     described = play(turn(data=data), role="describe")
     assert (described.notices, described.processes_hang) == ((problem,), hang)

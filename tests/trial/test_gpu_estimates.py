@@ -20,19 +20,24 @@ class Step:
 
     def on_gpu(self, gpu, size):
         self.compiled.append(size)
-        return Footprint(size, {"temporaries": int(self.gib_at(size) * GIB)}, "XLA", self.error)
+        return Footprint(
+            size, {"temporaries": int(self.gib_at(size) * GIB)}, "XLA", self.error
+        )
 
 
 @pytest.fixture
 def estimate(monkeypatch):
-    monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: 32 * GIB)
+    monkeypatch.setattr(
+        type(backends.current()), "pool_bytes", lambda self, device: 32 * GIB
+    )
     return lambda step, sizes=(), multiple_of=1, most=None: estimates.on_gpu(
         step, A100, sizes, multiple_of, most
     )
 
 
 @pytest.mark.parametrize(
-    ("level", "sample", "error"), [(1, 0.05, 0.0), (0.2, 0.001, 0.1), (20, 0.5, 0.1), (3, 1.5, 0.0)]
+    ("level", "sample", "error"),
+    [(1, 0.05, 0.0), (0.2, 0.001, 0.1), (20, 0.5, 0.1), (3, 1.5, 0.0)],
 )
 def test_the_largest_batch_of_an_affine_step_is_found_in_few_compilations(
     estimate, level, sample, error
@@ -51,7 +56,11 @@ LARGEST = {
         {},
         (600, 691),
     ),
-    "falling": (lambda size: 2 - 0.001 * size if size < 100 else 0.01 * size, {}, (2801, 3200)),
+    "falling": (
+        lambda size: 2 - 0.001 * size if size < 100 else 0.01 * size,
+        {},
+        (2801, 3200),
+    ),
     "one sample fits": (lambda size: 20 + 8 * size, {}, (1, 1)),
     "multiples of 12, few data": (
         lambda size: 1 + 0.01 * size,
@@ -83,7 +92,9 @@ def test_there_is_no_largest_batch_where_nothing_fits_or_the_compiler_fails(esti
 def test_gpus_are_found_by_the_names_that_people_and_nvidia_smi_write_and_described_to_the_compiler(
     monkeypatch,
 ):
-    monkeypatch.setattr(type(backends.current()), "pool_bytes", lambda self, device: None)
+    monkeypatch.setattr(
+        type(backends.current()), "pool_bytes", lambda self, device: None
+    )
     names = {
         "NVIDIA A100-SXM4-40GB": "A100-40GB",
         "Tesla T4": "T4",
@@ -94,7 +105,9 @@ def test_gpus_are_found_by_the_names_that_people_and_nvidia_smi_write_and_descri
     gpus = find(["T4", "all"])
     assert len({gpu.name for gpu in gpus}) == len(gpus) > 10
     for gpu in gpus:
-        usable_bytes = estimates.on_gpu(Step(lambda size: 1), gpu, (24,), None, None).usable_bytes
+        usable_bytes = estimates.on_gpu(
+            Step(lambda size: 1), gpu, (24,), None, None
+        ).usable_bytes
         assert 0.6 * gpu.total_bytes < usable_bytes < gpu.total_bytes
     with pytest.raises(UsageError, match="A100-48GB"):
         find(["A100-48GB"])

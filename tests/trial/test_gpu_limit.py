@@ -51,10 +51,16 @@ ONE, BOTH = "[[8192], []]", "[[8192], [8192]]"
 # what user code does, and the limits in MiB then, or the key of the error
 CASES = {
     "nothing": ("", ONE),
-    "memory growth": ("for gpu in gpus: tf.config.experimental.set_memory_growth(gpu, True)", ONE),
+    "memory growth": (
+        "for gpu in gpus: tf.config.experimental.set_memory_growth(gpu, True)",
+        ONE,
+    ),
     "a larger limit": ("configure(limited, megabytes(10_000))", ONE),
     "a smaller limit": ("configure(limited, megabytes(4096))", "device_memory"),
-    "the limit of another GPU": ("configure(other, megabytes(4096))", "[[8192], [4096]]"),
+    "the limit of another GPU": (
+        "configure(other, megabytes(4096))",
+        "[[8192], [4096]]",
+    ),
     "no GPU": ("tf.config.set_visible_devices([], 'GPU')", "device"),
     "this GPU only": ("tf.config.set_visible_devices(limited, 'GPU')", ONE),
     "two GPUs that train together": (
@@ -71,7 +77,10 @@ def ends():
     """What each case leads to, in a process of its own."""
     cases = json.dumps({case: code for case, (code, _) in CASES.items()})
     return dict(
-        map(json.loads, python("-c", PROGRAM, cases, CUDA_VISIBLE_DEVICES="-1").splitlines())
+        map(
+            json.loads,
+            python("-c", PROGRAM, cases, CUDA_VISIBLE_DEVICES="-1").splitlines(),
+        )
     )
 
 

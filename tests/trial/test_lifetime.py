@@ -68,7 +68,9 @@ def children(process):
 
 
 def is_server(process):
-    with contextlib.suppress(psutil.Error):  # a short-lived child of the driver that has just ended
+    with contextlib.suppress(
+        psutil.Error
+    ):  # a short-lived child of the driver that has just ended
         return "autofit.trial.server" in str(process.cmdline())
     return False
 
@@ -84,7 +86,8 @@ def wait_for(condition, seconds=120):
 def are_gone(processes):
     with contextlib.suppress(psutil.NoSuchProcess):
         return all(
-            not one.is_running() or one.status() == psutil.STATUS_ZOMBIE for one in processes
+            not one.is_running() or one.status() == psutil.STATUS_ZOMBIE
+            for one in processes
         )
     return False  # one has ended just now: look again
 
@@ -101,20 +104,33 @@ def are_gone(processes):
 )
 def test_when_the_driver_is_killed_everything_is_gone(launch, at):
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, launch], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", DRIVER, launch],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         server = wait_for(
-            lambda: next(filter(is_server, psutil.Process(process.pid).children()), None)
+            lambda: next(
+                filter(is_server, psutil.Process(process.pid).children()), None
+            )
         )
         folder = Path(
-            next(argument for argument in server.cmdline() if "autofit-tune-" in argument)
+            next(
+                argument for argument in server.cmdline() if "autofit-tune-" in argument
+            )
         )
         below = [server]
         if at != "import":
             assert any(line.strip() == "input_alone" for line in process.stdout)
-            below += wait_for(lambda: found if len(found := children(server)) >= 4 else None)
+            below += wait_for(
+                lambda: found if len(found := children(server)) >= 4 else None
+            )
         if at == "without a guard":  # the server itself removes the folder
-            next(one for one in psutil.Process(process.pid).children() if one.name() == "sh").kill()
+            next(
+                one
+                for one in psutil.Process(process.pid).children()
+                if one.name() == "sh"
+            ).kill()
         if at == "orphan":
             process.send_signal(signal.SIGSTOP)  # so that it does not notice
             server.kill()
@@ -130,7 +146,9 @@ def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ende
 ):
     usual.change(
         Workload(
-            w.build_beside_a_daemon, w.Cases, model_kwargs={"marker": str(tmp_path / "marker")}
+            w.build_beside_a_daemon,
+            w.Cases,
+            model_kwargs={"marker": str(tmp_path / "marker")},
         )
     )
     below = []
@@ -141,7 +159,10 @@ def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ende
         os.kill(usual._server.pid, signal.SIGKILL)
 
     measurement = interrupted(usual, FitConfig(w.HANGS, 1, 10, False), kill_the_server)
-    assert (measurement.outcome, measurement.evidence.server_lost) == (Outcome.CRASHED, True)
+    assert (measurement.outcome, measurement.evidence.server_lost) == (
+        Outcome.CRASHED,
+        True,
+    )
     wait_for(lambda: are_gone(below))
     usual.change(Workload(w.build_model, w.Cases))
     usual.warm()
@@ -159,7 +180,9 @@ def test_a_lost_trial_server_is_noticed_and_replaced_and_what_it_started_is_ende
     assert are_gone(below)  # a run that is broken off ends its trial
 
 
-def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(usual, monkeypatch):
+def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(
+    usual, monkeypatch
+):
     monkeypatch.setattr(launcher_module, "_SERVER_SECONDS", 1.0)
     with monkeypatch.context() as patch:
         patch.setattr(server_module, "_START_SECONDS", 2.0)
@@ -178,7 +201,9 @@ def test_a_server_that_stops_is_noticed_at_its_start_and_at_the_deadline(usual, 
     assert are_gone(servers)
 
 
-def test_a_server_that_is_killed_as_it_starts_and_a_folder_that_is_removed_are_named(usual, play):
+def test_a_server_that_is_killed_as_it_starts_and_a_folder_that_is_removed_are_named(
+    usual, play
+):
     usual._server._process.terminate()
     with pytest.raises(TrialProcessError, match="SIGTERM"):
         usual.warm()
@@ -188,7 +213,9 @@ def test_a_server_that_is_killed_as_it_starts_and_a_folder_that_is_removed_are_n
         play(usual)
 
 
-def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, monkeypatch, play):
+def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(
+    tmp_path, monkeypatch, play
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in (
         "queue",
@@ -197,18 +224,26 @@ def test_what_a_trial_writes_to_temporary_files_goes_with_its_tune(tmp_path, mon
         "inspect",
         "socket",
     ):  # files that must not run in the server
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')")
+        (tmp_path / f"{name}.py").write_text(
+            "raise SystemExit('not the standard library')"
+        )
     monkeypatch.chdir(tmp_path)
     before = {*tmp_path.iterdir()}
-    with ProcessLauncher(Workload(functools.partial(w.build_model, xla=True), w.Cases)) as launcher:
+    with ProcessLauncher(
+        Workload(functools.partial(w.build_model, xla=True), w.Cases)
+    ) as launcher:
         assert play(launcher, role="describe").parameter_count > 0
         assert list(launcher._folder.temporary.iterdir())  # TensorFlow's and XLA's
         assert {*tmp_path.iterdir()} == {*before, launcher._folder.path}
     assert {*tmp_path.iterdir()} == before
 
 
-def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(monkeypatch, tmp_path):
-    (tmp_path / "keras.py").write_text("raise ImportError('libsomething.so: cannot open')")
+def test_a_backend_that_cannot_be_imported_is_shown_without_frames_of_ours(
+    monkeypatch, tmp_path
+):
+    (tmp_path / "keras.py").write_text(
+        "raise ImportError('libsomething.so: cannot open')"
+    )
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )

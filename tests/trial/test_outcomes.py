@@ -61,7 +61,9 @@ def test_a_device_oom_is_one_whether_it_raises_or_dies_by_a_signal(play, monkeyp
         "TF_CPP_MIN_LOG_LEVEL", "3"
     )  # a user who silences TensorFlow must not silence the evidence
     with ProcessLauncher(Workload(w.build_model, w.Cases)) as launcher:
-        measurement = play(launcher, FitConfig(w.BIG, *INLINE), device_bytes=w.DEVICE_BYTES)
+        measurement = play(
+            launcher, FitConfig(w.BIG, *INLINE), device_bytes=w.DEVICE_BYTES
+        )
     assert measurement.outcome is Outcome.DEVICE_OOM
     assert (
         measurement.evidence.signal or "ResourceExhausted"
@@ -87,10 +89,16 @@ def build_with_two_hosts(strategy=None):
     return w.build_model()
 
 
-@pytest.mark.parametrize("strategy", ["MultiWorkerMirroredStrategy", "ParameterServerStrategy"])
-def test_a_strategy_of_several_hosts_is_refused_before_it_waits_for_them(turn, play, strategy):
+@pytest.mark.parametrize(
+    "strategy", ["MultiWorkerMirroredStrategy", "ParameterServerStrategy"]
+)
+def test_a_strategy_of_several_hosts_is_refused_before_it_waits_for_them(
+    turn, play, strategy
+):
     launcher = turn(build_with_two_hosts, model_kwargs={"strategy": strategy})
-    with pytest.raises(UsageError, match=f"several hosts cannot be tuned: .* a {strategy}"):
+    with pytest.raises(
+        UsageError, match=f"several hosts cannot be tuned: .* a {strategy}"
+    ):
         play(launcher, FitConfig(8, *INLINE), role="describe")
 
 
@@ -140,12 +148,18 @@ class DiesOfSharedMemory(w.Cases):
         return super().__getitem__(index)
 
 
-def test_shared_memory_is_read_once_more_when_a_trial_has_ended(turn, play, tmp_path, monkeypatch):
+def test_shared_memory_is_read_once_more_when_a_trial_has_ended(
+    turn, play, tmp_path, monkeypatch
+):
     marker = tmp_path / "marker"
     monkeypatch.setattr(
-        host, "shared_memory", lambda: (64 * 2**20, 0 if marker.exists() else 64 * 2**20)
+        host,
+        "shared_memory",
+        lambda: (64 * 2**20, 0 if marker.exists() else 64 * 2**20),
     )
-    measurement = play(turn(data=DiesOfSharedMemory, data_kwargs={"marker": str(marker)}))
+    measurement = play(
+        turn(data=DiesOfSharedMemory, data_kwargs={"marker": str(marker)})
+    )
     assert measurement.outcome is Outcome.HOST_OOM
     assert "/dev/shm full" in measurement.evidence.reason
 

@@ -24,4 +24,8 @@ print([footprint.batch_size for footprint in step.estimates([8, 64], compile_all
 
 @pytest.mark.parametrize("form", ["scipy", "tensor"])
 def test_a_step_on_sparse_input_is_traced_for_other_batch_sizes(form):
-    assert python("-c", PROGRAM, form, KERAS_BACKEND="tensorflow").strip().endswith("[8, 64]")
+    assert (
+        python("-c", PROGRAM, form, KERAS_BACKEND="tensorflow")
+        .strip()
+        .endswith("[8, 64]")
+    )

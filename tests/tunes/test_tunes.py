@@ -30,14 +30,18 @@ def kill_after_a_trial(folder):
     with subprocess.Popen(
         [AUTOFIT, "tune", "tune.yaml"], cwd=folder, start_new_session=True, **streams
     ) as killed:
-        assert any(": ok, " in line for line in killed.stdout)  # more trials and runs follow
+        assert any(
+            ": ok, " in line for line in killed.stdout
+        )  # more trials and runs follow
         below = psutil.Process(killed.pid).children(recursive=True)
         killed.kill()
     assert below
     wait_for(lambda: are_gone(below))
 
 
-def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_lines_train(tmp_path):
+def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_lines_train(
+    tmp_path,
+):
     settings = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
     for key in ("build_model", "data", "validation"):
         settings[key] = str((ROOT / "configs" / settings[key]).resolve())
@@ -61,8 +65,12 @@ def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_li
     for name, (stated, recomputed) in figures.items():
         assert stated == pytest.approx(recomputed, rel=1e-9), name
 
-    summary = done.stdout[done.stdout.index("baseline  ") :].partition("\nwritten to")[0]
-    again = run(AUTOFIT, "tune", "tune.yaml", "--quiet", folder=tmp_path)  # answered at once
+    summary = done.stdout[done.stdout.index("baseline  ") :].partition("\nwritten to")[
+        0
+    ]
+    again = run(
+        AUTOFIT, "tune", "tune.yaml", "--quiet", folder=tmp_path
+    )  # answered at once
     assert (again.returncode, again.stdout.strip()) == (0, summary.strip())
     assert " ".join(summary.split()) in " ".join(commanded("show", file).split())
     assert (

@@ -15,24 +15,51 @@ CLASSES = {kind.__name__ for kind in (*BACKENDS.values(), *KINDS.values())}
 LISTS = {"backends/__init__.py", "workload/inputs/kinds.py"}  # where all are listed
 # what a file may name, and why: a library that has the name of a backend, or a name with another use
 ALLOWED = {
-    ("backends/absent_gpu.py", "jax"): "JAX compiles for GPUs that are not there, for any backend",
+    (
+        "backends/absent_gpu.py",
+        "jax",
+    ): "JAX compiles for GPUs that are not there, for any backend",
     ("backends/jax/backend.py", "tensorflow"): "tf.data must not take the GPU's memory",
-    ("records/__init__.py", "tensorflow"): "Keras's default, of which stored keys say nothing",
+    (
+        "records/__init__.py",
+        "tensorflow",
+    ): "Keras's default, of which stored keys say nothing",
     ("records/result.py", "arrays"): "a form of data in generated code",
     ("report/snippet.py", "arrays"): "a form of data in generated code",
     ("search/memory.py", "arrays"): "a part of the host memory",
-    ("trial/worker/job.py", "tensorflow"): "the library of tf.data, which Keras may miss",
+    (
+        "trial/worker/job.py",
+        "tensorflow",
+    ): "the library of tf.data, which Keras may miss",
     ("trial/worker/script.py", "tensorflow"): "the library of tf.data",
     ("tuning/request.py", "arrays"): "a form of data in generated code",
-    ("tuning/request.py", "DEFAULT_BACKEND"): "keys stored without a backend are of the default",
+    (
+        "tuning/request.py",
+        "DEFAULT_BACKEND",
+    ): "keys stored without a backend are of the default",
     ("workload/binding.py", "arrays"): "a form of data in generated code",
-    ("workload/fingerprint.py", "torch"): "a tensor of torch is an array, on any backend",
-    ("workload/inputs/knobs.py", "PyDataset"): "Keras's class, whose attributes are knobs",
+    (
+        "workload/fingerprint.py",
+        "torch",
+    ): "a tensor of torch is an array, on any backend",
+    (
+        "workload/inputs/knobs.py",
+        "PyDataset",
+    ): "Keras's class, whose attributes are knobs",
     ("workload/inputs/tfdata.py", "tensorflow"): "the library of tf.data",
     ("workload/inputs/torch_streams.py", "jax"): "libraries whose objects hold no rank",
-    ("workload/inputs/torch_streams.py", "tensorflow"): "libraries whose objects hold no rank",
-    ("workload/inputs/torch_streams.py", "torch"): "libraries whose objects hold no rank",
-    ("workload/script/reached.py", "Arrays"): "other arguments by position are no arrays",
+    (
+        "workload/inputs/torch_streams.py",
+        "tensorflow",
+    ): "libraries whose objects hold no rank",
+    (
+        "workload/inputs/torch_streams.py",
+        "torch",
+    ): "libraries whose objects hold no rank",
+    (
+        "workload/script/reached.py",
+        "Arrays",
+    ): "other arguments by position are no arrays",
     ("workload/script/reached.py", "tensorflow"): "the library of tf.data",
 }
 
@@ -40,7 +67,11 @@ ALLOWED = {
 def own_names(path: str) -> set[str]:
     """Return the names of the kind or backend that a file defines."""
     module = f"autofit.{path.removesuffix('.py').replace('/', '.')}"
-    defined = {name: cls for name, cls in {**BACKENDS, **KINDS}.items() if cls.__module__ == module}
+    defined = {
+        name: cls
+        for name, cls in {**BACKENDS, **KINDS}.items()
+        if cls.__module__ == module
+    }
     return {*defined, *(cls.__name__ for cls in defined.values())}
 
 
@@ -50,7 +81,9 @@ def asked_in(source: str) -> set[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in NAMES:
             asked.add(node.value)
-        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("autofit."):
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(
+            "autofit."
+        ):
             asked.update(alias.name for alias in node.names if alias.name in CLASSES)
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]

@@ -19,11 +19,16 @@ PINNED = Path(__file__).parents[1] / "data" / "pinned"
 
 
 @pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="code is hashed as this version of Python compiles it"
+    sys.version_info[:2] != (3, 11),
+    reason="code is hashed as this version of Python compiles it",
 )
 def test_the_fingerprint_of_a_workload():
-    build, data = (Reference(f"model.py:{name}", str(PINNED)) for name in ("build", "Photos"))
-    workload = Workload(build, data, model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"})
+    build, data = (
+        Reference(f"model.py:{name}", str(PINNED)) for name in ("build", "Photos")
+    )
+    workload = Workload(
+        build, data, model_kwargs={"depth": 3}, data_kwargs={"folder": "photos"}
+    )
     assert identify(**vars(workload)) == "80fe0f68e0ae6f3d"
 
 
@@ -37,7 +42,8 @@ def test_the_names_under_which_a_tune_is_stored(tmp_path):
 def test_the_extras_take_the_newest_jax_that_has_run_and_all_that_cuda_13_needs():
     extras = (PINNED.parents[2] / "pyproject.toml").read_text()
     assert all(
-        "0.12.0.1" in Requirement(jax).specifier for jax in re.findall(r'"(jax.*?\d)[";]', extras)
+        "0.12.0.1" in Requirement(jax).specifier
+        for jax in re.findall(r'"(jax.*?\d)[";]', extras)
     )
     assert '"nvidia-nvvm' in extras
 

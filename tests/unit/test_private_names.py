@@ -13,9 +13,13 @@ PACKAGE = Path(autofit.__file__).parent
 TABLE = Path(__file__).with_name("private_names.md")
 ROW = re.compile(r"\| `([^`]+)` \| ([^|]+) \| [^|]*\w[^|]* \|")
 # modules whose names their libraries may change at any time
-MODULE = re.compile(r"keras\.src\.[\w.]+|tensorflow\.python\.[\w.]+|(?:\w+\.)+_[a-z]\w*(?:\.\w+)*")
+MODULE = re.compile(
+    r"keras\.src\.[\w.]+|tensorflow\.python\.[\w.]+|(?:\w+\.)+_[a-z]\w*(?:\.\w+)*"
+)
 PRIVATE = re.compile(r"_[a-z]\w+")
-IN_EXPRESSION = re.compile(r"(?:\)|^)\.(_[a-z]\w+)")  # of Python, which is evaluated elsewhere
+IN_EXPRESSION = re.compile(
+    r"(?:\)|^)\.(_[a-z]\w+)"
+)  # of Python, which is evaluated elsewhere
 # documented in spite of their names
 PUBLIC = {"_exit", "_fields", "_value_"}
 OF_AUTOFIT = {"_autofit_noted"}  # set on objects of the user
@@ -24,7 +28,9 @@ NAMES_OF = {"getattr", "hasattr", "_get_graph"}  # functions that are given a na
 
 def test_the_table_lists_the_private_names_of_the_code():
     rows = ROW.findall(TABLE.read_text())
-    listed = {(name, folder) for name, folders in rows for folder in folders.split(", ")}
+    listed = {
+        (name, folder) for name, folders in rows for folder in folders.split(", ")
+    }
     trees = {file: ast.parse(file.read_text()) for file in PACKAGE.rglob("*.py")}
     own = set[str]().union(*map(defined_in, trees.values()))
     used = {
@@ -52,7 +58,10 @@ def written_in(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names |= {node.value} if is_private_module(node.value) else set()
             names |= {*IN_EXPRESSION.findall(node.value)}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in NAMES_OF:
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).rpartition(".")[2] in NAMES_OF
+        ):
             names |= {*filter(PRIVATE.fullmatch, texts_in(node))}
     for statement in tree.body:
         if isinstance(statement, ast.Assign):
@@ -94,7 +103,10 @@ def defined_in(tree: ast.Module) -> set[str]:
         ("model._symbolic_build(data_batch=batch)", {"_symbolic_build"}),
         ("hasattr(trainer, '_build_scan')", {"_build_scan"}),
         ("_SCAN = '_build_scan'", {"_build_scan"}),
-        ("_SETTINGS = (f'{context}._threads', 'context()._pool')", {"_threads", "_pool"}),
+        (
+            "_SETTINGS = (f'{context}._threads', 'context()._pool')",
+            {"_threads", "_pool"},
+        ),
         ("os._exit(0), getattr(a, f'{name}_bytes')", set()),
         ("from autofit.records._units import counted", set()),
     ],

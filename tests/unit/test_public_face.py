@@ -20,10 +20,13 @@ def test_every_public_name_is_there_and_says_what_it_is():
 
 
 def test_every_error_is_an_autofit_error_with_an_exit_code():
-    errors = [getattr(autofit, name) for name in autofit.__all__ if name.endswith("Error")]
+    errors = [
+        getattr(autofit, name) for name in autofit.__all__ if name.endswith("Error")
+    ]
     assert len(errors) == 10
     assert all(
-        issubclass(error, autofit.AutofitError) and error.exit_code in (1, 2) for error in errors
+        issubclass(error, autofit.AutofitError) and error.exit_code in (1, 2)
+        for error in errors
     )
 
 

@@ -16,7 +16,9 @@ def run(code, method="forkserver", **environment):
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload(["keras"])
     with ProcessPoolExecutor(1, context) as pool:
-        return pool.submit(execute, code, {"CUDA_VISIBLE_DEVICES": "-1", **environment}).result()
+        return pool.submit(
+            execute, code, {"CUDA_VISIBLE_DEVICES": "-1", **environment}
+        ).result()
 
 
 def execute(code, environment):
@@ -24,7 +26,9 @@ def execute(code, environment):
     told = io.StringIO()
     try:
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            exec(compile(code, "<snippet>", "exec"), {"__name__": "__main__"})  # its purpose
+            exec(
+                compile(code, "<snippet>", "exec"), {"__name__": "__main__"}
+            )  # its purpose
     except BaseException:
         return told.getvalue() + traceback.format_exc()
     return ""

@@ -36,11 +36,16 @@ class Tuned:
         self._request = make_request(folder, **asked)
         launcher.change(workload)
         config = FitConfig(16, 1, 10, False)
-        self.description = run(launcher, config, role="describe", effective_batch_size=effective)[1]
+        self.description = run(
+            launcher, config, role="describe", effective_batch_size=effective
+        )[1]
         assert not hasattr(self.description, "outcome"), self.description
         self.knobs = {
             *build_space(
-                {}, self.description.knobs, cores=2, sample_count=self.description.sample_count
+                {},
+                self.description.knobs,
+                cores=2,
+                sample_count=self.description.sample_count,
             ).knobs()
         }
 
@@ -61,13 +66,19 @@ class Tuned:
         )
         return snippet.render(
             record_of(
-                Problem(request, self.description, SearchSpace(), config), log, (chosen, chosen), ""
+                Problem(request, self.description, SearchSpace(), config),
+                log,
+                (chosen, chosen),
+                "",
             )
         )
 
     def run(self, config, before="", elided="..."):
         """Run them in a fresh interpreter, with code for what is elided; returns what was written down."""
-        path = self.folder / f"{config.batch_size}-{config.workers}-{config.max_queue_size}.jsonl"
+        path = (
+            self.folder
+            / f"{config.batch_size}-{config.workers}-{config.max_queue_size}.jsonl"
+        )
         code = f"{before}\n{self.snippet(config)}\n".replace("(...", f"({elided}")
         told = fresh.run(code, WITNESS=str(path))
         assert told == "", f"{code}\n{told}"
@@ -79,7 +90,9 @@ class Tuned:
             "made": len(made),
             **{
                 name: int(count)
-                for name, count in (line.split() for line in rows.read(path) if line[0].isalpha())
+                for name, count in (
+                    line.split() for line in rows.read(path) if line[0].isalpha()
+                )
             },
         }
 
@@ -96,7 +109,9 @@ def tuned(launcher, tmp_path):
     """Tune without searching."""
 
     def tuned(data, build_model=w.build_model, effective=None, **parts):
-        return Tuned(launcher, tmp_path, Workload(build_model, data, **parts), effective)
+        return Tuned(
+            launcher, tmp_path, Workload(build_model, data, **parts), effective
+        )
 
     return tuned
 
@@ -114,7 +129,12 @@ CASES = {
         {"samples": {24}, "processes": 1, "at_once": 3, "ahead": 7},
     ),
     # two workers, and the first batch is made where `fit` runs
-    "processes": (w.Dataset, FitConfig(24, 2, 4, True), KNOBS, {"samples": {24}, "processes": 3}),
+    "processes": (
+        w.Dataset,
+        FitConfig(24, 2, 4, True),
+        KNOBS,
+        {"samples": {24}, "processes": 3},
+    ),
     "an object": (
         w.Dataset(16),
         FitConfig(24, 3, 4, False),
@@ -143,8 +163,14 @@ CASES = {
     "factory of arrays": (w.make_arrays, FitConfig(64), {"batch_size"}, {"updates": 8}),
 }
 GIVEN = {  # the code for what is elided
-    "an object": (f"{IMPORT}\ndata, model = witness.Dataset(16), witness.build_model()", "data"),
-    "arrays": (f"{IMPORT}\nmodel = witness.build_model()", "*witness.make_arrays()[:2]"),
+    "an object": (
+        f"{IMPORT}\ndata, model = witness.Dataset(16), witness.build_model()",
+        "data",
+    ),
+    "arrays": (
+        f"{IMPORT}\nmodel = witness.build_model()",
+        "*witness.make_arrays()[:2]",
+    ),
 }
 
 
@@ -177,4 +203,6 @@ def test_a_queue_that_keras_does_not_make_is_not_rendered(tuned):
 def test_an_effective_batch_size_is_kept_by_accumulating(tuned, build):
     tuned = tuned(w.Dataset, build, 96, data_kwargs={"samples": 960})
     assert tuned.run(FitConfig(24, 1, 10, False))["updates"] == 960 / 96
-    assert "gradient_accumulation_steps" not in tuned.snippet(FitConfig(96, 1, 10, False))
+    assert "gradient_accumulation_steps" not in tuned.snippet(
+        FitConfig(96, 1, 10, False)
+    )

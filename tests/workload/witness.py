@@ -25,7 +25,9 @@ def witness():
 def made(path):
     """The batches that were made, as numbers."""
     lines = rows.read(path) if pathlib.Path(path).exists() else []
-    return [[int(number) for number in line.split()] for line in lines if line[0].isdigit()]
+    return [
+        [int(number) for number in line.split()] for line in lines if line[0].isdigit()
+    ]
 
 
 def make(batch_size):
@@ -86,10 +88,14 @@ def make_tfdata(batch_size, num_parallel_calls, prefetch, batches=BATCHES):
     import tensorflow as tf
 
     def load(number):
-        x, y = tf.numpy_function(lambda n: make(batch_size), [number], (tf.float32, tf.float32))
+        x, y = tf.numpy_function(
+            lambda n: make(batch_size), [number], (tf.float32, tf.float32)
+        )
         return tf.ensure_shape(x, (None, rows.WIDTH)), tf.ensure_shape(y, (None, 1))
 
-    dataset = tf.data.Dataset.range(batches) if batches else tf.data.Dataset.range(1).repeat()
+    dataset = (
+        tf.data.Dataset.range(batches) if batches else tf.data.Dataset.range(1).repeat()
+    )
     return dataset.map(load, num_parallel_calls=num_parallel_calls).prefetch(prefetch)
 
 

@@ -76,12 +76,18 @@ class Document(yaml.SafeLoader):
         # a value that could not be read is None, which is also what is wrong with the argument
         lines = {problem.line for problem in self.problems}
         placed = [self._place_of(problem) for problem in problems]
-        found = [*self.problems, *(problem for problem in placed if problem.line not in lines)]
+        found = [
+            *self.problems,
+            *(problem for problem in placed if problem.line not in lines),
+        ]
         if found:
             # one for several cells of a matrix
             distinct = dict.fromkeys(found)
             raise ConfigError(
-                sorted(distinct, key=lambda problem: (problem.line or 0, problem.column or 0))
+                sorted(
+                    distinct,
+                    key=lambda problem: (problem.line or 0, problem.column or 0),
+                )
             )
 
     def _place_of(self, problem: Problem) -> PlacedProblem:
@@ -92,7 +98,12 @@ class Document(yaml.SafeLoader):
         while isinstance(node, yaml.MappingNode):
             # the axes of a matrix have dots, too
             pair = next(
-                (pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")), None
+                (
+                    pair
+                    for pair in node.value
+                    if f"{rest}.".startswith(f"{pair[0].value}.")
+                ),
+                None,
             )
             if pair is None:
                 break
@@ -134,7 +145,9 @@ class Document(yaml.SafeLoader):
 
     def _require_small(self, event: yaml.Event, values: int, depth: int) -> None:
         if values > _MOST_VALUES:
-            problem = f"more than {_MOST_VALUES} values, with aliases expanded; use fewer"
+            problem = (
+                f"more than {_MOST_VALUES} values, with aliases expanded; use fewer"
+            )
             raise ConfigError([self._place(event, problem)])
         if depth > _DEEPEST:
             problem = f"more than {_DEEPEST} levels of nesting; use fewer"
@@ -169,7 +182,9 @@ class Document(yaml.SafeLoader):
                 tag = resolve(yaml.ScalarNode, text, (True, False))
             written = Written(node.value)
             written.variables = {
-                _value_of_variable(one): one[0] for one in _VARIABLE.finditer(node.value) if one[2]
+                _value_of_variable(one): one[0]
+                for one in _VARIABLE.finditer(node.value)
+                if one[2]
             }
             written.value = super().construct_object(
                 yaml.ScalarNode(tag, text, node.start_mark), deep
@@ -193,7 +208,9 @@ def read(path: str | os.PathLike[str]) -> Document:
         with open(path, "rb") as file:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
-            problem = f"is larger than {_MOST_BYTES // 1024} KiB, so it is not a tuning file"
+            problem = (
+                f"is larger than {_MOST_BYTES // 1024} KiB, so it is not a tuning file"
+            )
             raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
         document = Document(raw, os.fspath(path))
         if (root := document.get_single_node()) is not None:
@@ -208,13 +225,17 @@ def read(path: str | os.PathLike[str]) -> Document:
         text = str(getattr(error, "problem", error)).partition("\n")[0]
         remedies = {**_REMEDIES, **_INCOMPLETE}
         part = next((part for part in remedies if part in text), "")
-        mark = getattr(error, "context_mark" if part in _INCOMPLETE else "problem_mark", None)
+        mark = getattr(
+            error, "context_mark" if part in _INCOMPLETE else "problem_mark", None
+        )
         problem = f"is not YAML: {text}"
         if part:
             problem += f"; {remedies[part]}"
     if mark is None:
         raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
-    placed = PlacedProblem(problem, None, os.fspath(path), mark.line + 1, mark.column + 1)
+    placed = PlacedProblem(
+        problem, None, os.fspath(path), mark.line + 1, mark.column + 1
+    )
     raise ConfigError([placed])
 
 

@@ -59,7 +59,9 @@ _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs", "arguments")
 Cells = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
-def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dict[str, Any]:
+def load(
+    path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}
+) -> dict[str, Any]:
     """Read a tuning file into the arguments of `tune`.
 
     Functions become references relative to the file.
@@ -81,7 +83,10 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}) -> dic
 
 
 def load_cells(
-    path: str | os.PathLike[str], overrides: Mapping[str, Any] = {}, *, sweep: bool | None = None
+    path: str | os.PathLike[str],
+    overrides: Mapping[str, Any] = {},
+    *,
+    sweep: bool | None = None,
 ) -> Cells:
     """Read the cells of a file with a `matrix`, or any other file as one cell without values.
 
@@ -108,7 +113,8 @@ def load_cells(
         has_matrix = MATRIX in raw
         if has_matrix and sweep is False:
             raise UsageError(
-                f"this file describes a sweep; run: autofit sweep {document.name}", key=MATRIX
+                f"this file describes a sweep; run: autofit sweep {document.name}",
+                key=MATRIX,
             )
         if sweep and not has_matrix:
             raise UsageError(
@@ -116,21 +122,29 @@ def load_cells(
             )
         if HOST_LABELS in raw and not has_matrix:
             raise UsageError(
-                "is for sweeps on a cluster, but a tune runs here; remove it", key=HOST_LABELS
+                "is for sweeps on a cluster, but a tune runs here; remove it",
+                key=HOST_LABELS,
             )
         for values in unfold(raw.pop(MATRIX)) if has_matrix else [{}]:
             found: list[Problem] = []
             arguments: dict[str, Any] = {}
             with collecting(found):
-                arguments = _arguments(apply(values, raw), str(Path(path).resolve().parent), found)
+                arguments = _arguments(
+                    apply(values, raw), str(Path(path).resolve().parent), found
+                )
             problems += [_on_axis(problem, values) for problem in found]
             if not found:
-                options = {**(arguments.get("options") or {}), **overrides.get("options", {})}
+                options = {
+                    **(arguments.get("options") or {}),
+                    **overrides.get("options", {}),
+                }
                 cells.append((values, {**arguments, **overrides, "options": options}))
     return cells
 
 
-def _arguments(raw: Mapping[str, Any], folder: str, problems: list[Problem]) -> dict[str, Any]:
+def _arguments(
+    raw: Mapping[str, Any], folder: str, problems: list[Problem]
+) -> dict[str, Any]:
     """Replace the names of functions by references; add all that is wrong to `problems`."""
     arguments = {}
     for key, value in raw.items():
@@ -159,7 +173,9 @@ def _arguments(raw: Mapping[str, Any], folder: str, problems: list[Problem]) -> 
     return arguments
 
 
-def cell_request(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> CellRequest:
+def cell_request(
+    values: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> CellRequest:
     """Return the request of a cell with these arguments of `tune` and, perhaps, `host_labels`."""
     of_tune = dict(arguments)
     labels = of_tune.pop(HOST_LABELS, None) or {}
@@ -231,7 +247,9 @@ def apply(values: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, 
 
 
 @contextlib.contextmanager
-def placing_errors(path: str | os.PathLike[str], overrides: Collection[str] = ()) -> Iterator[None]:
+def placing_errors(
+    path: str | os.PathLike[str], overrides: Collection[str] = ()
+) -> Iterator[None]:
     """Turn a UsageError about an argument into a ConfigError that names its place in the file,
     unless it is overridden.
     """
@@ -250,11 +268,17 @@ def texts() -> dict[str, str]:
 
     {} under `python -OO`.
     """
-    docstring = "\n".join(inspect.getdoc(function) or "" for function in (tune_script, tune))
-    sections = re.findall(
-        r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)", docstring, re.MULTILINE
+    docstring = "\n".join(
+        inspect.getdoc(function) or "" for function in (tune_script, tune)
     )
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE)
+    sections = re.findall(
+        r"^(?:Args|Other Parameters|Options):\n((?: +.*\n|\n)+)",
+        docstring,
+        re.MULTILINE,
+    )
+    entries = re.findall(
+        r"^ {4}(\w+): (.*(?:\n {8}.*)*)", "".join(sections), re.MULTILINE
+    )
     found = {}
     for name, text in entries:
         line = " ".join(text.split())
@@ -267,7 +291,9 @@ def schema() -> dict[str, Any]:
 
     Its texts are those of the arguments of `tune`.
     """
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in ARGUMENTS.items()}
+    fields: dict[str, Any] = {
+        name: (field.annotation, field) for name, field in ARGUMENTS.items()
+    }
     fields |= _FUNCTIONS
     fields |= _OF_SCRIPT
     labels = "Labels that a host must have in a sweep on a Ray cluster."
@@ -280,7 +306,10 @@ def schema() -> dict[str, Any]:
     model: Any = create_model("TuneFile", __base__=TuneSettings, **fields)
     written = model.model_json_schema()
     described = texts()
-    for properties in (written["properties"], written["$defs"]["Options"]["properties"]):
+    for properties in (
+        written["properties"],
+        written["$defs"]["Options"]["properties"],
+    ):
         for name in properties.keys() & described.keys():
             properties[name]["description"] = described[name]
     own = "Your own keys, for anchors; autofit ignores them."

@@ -33,7 +33,9 @@ _CACHE_ALL = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-_STEPS_AHEAD = 32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
+_STEPS_AHEAD = (
+    32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
+)
 BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 
@@ -49,7 +51,9 @@ class Jax(Backend):
     import_line = "import jax"
     program_settings = (
         ProgramSetting(
-            "jax.config.jax_enable_x64", "False", "jax.config.update('jax_enable_x64', {!r})"
+            "jax.config.jax_enable_x64",
+            "False",
+            "jax.config.update('jax_enable_x64', {!r})",
         ),
         ProgramSetting(
             "jax.config.jax_default_matmul_precision",
@@ -104,7 +108,9 @@ class Jax(Backend):
             # each device, a thread for each step that may be dispatched ahead and a few spare ones.
             if placement.count > 1:
                 variables["JAX_NUM_CPU_DEVICES"] = str(placement.count)
-                variables["PJRT_NPROC"] = str(placement.count * (_STEPS_AHEAD + _SPARE_THREADS))
+                variables["PJRT_NPROC"] = str(
+                    placement.count * (_STEPS_AHEAD + _SPARE_THREADS)
+                )
         if _CACHE not in os.environ:
             variables |= {_CACHE: str(cache), **_CACHE_ALL}
         return variables
@@ -211,7 +217,9 @@ class Jax(Backend):
         programs = []
         # a plugin may not report them
         with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):
-            programs = [each.get_compiled_memory_stats() for each in client.live_executables()]
+            programs = [
+                each.get_compiled_memory_stats() for each in client.live_executables()
+            ]
         beyond = []
         for program in programs:
             arguments, temporaries = absent_gpu.compiled_bytes(program)
@@ -237,8 +245,9 @@ class Jax(Backend):
         if isinstance(error, self._library.errors.JaxRuntimeError):
             if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM
-            is_exhausted = "RESOURCE_EXHAUSTED" in message and not exhaustion.ON_CHIP.search(
-                message
+            is_exhausted = (
+                "RESOURCE_EXHAUSTED" in message
+                and not exhaustion.ON_CHIP.search(message)
             )
             if is_exhausted or exhaustion.FAILED_ALLOCATION.search(message):
                 return FailureKind.DEVICE_OOM

@@ -23,7 +23,9 @@ XLA = "XLA buffer assignment"
 # total for a batch size is within 0.13 of the line through two other sizes (measured: nine models
 # on a CPU)
 _ERROR = 0.8
-_GPU_ERROR = 0.1  # a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
+_GPU_ERROR = (
+    0.1  # a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
+)
 _ABSOLUTE_ERROR_BYTES = 2**20
 # of the sizes before a tune: a compilation takes seconds, and the first trial of another size shows
 # the line
@@ -46,7 +48,9 @@ class StepFootprint:
         else:
             self._lowered(self._multiple_of * _TRACED_MULTIPLE)
         self.optimizer_bytes = bytes_of_optimizers(self._model)
-        self.uses_model_optimizer = True  # Keras passes no other optimizer's state to the step
+        self.uses_model_optimizer = (
+            True  # Keras passes no other optimizer's state to the step
+        )
 
     def estimates(
         self,
@@ -76,7 +80,9 @@ class StepFootprint:
         self, size: int, program: Any, batches: int, method: tuple[str, float, int]
     ) -> Footprint:
         arguments, temporaries = absent_gpu.compiled_bytes(program.memory_analysis())
-        state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state()))
+        state = sum(
+            leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._state())
+        )
         parts = {
             "weights": state - self.optimizer_bytes,
             "optimizer": self.optimizer_bytes,
@@ -90,8 +96,12 @@ class StepFootprint:
         gpu: Device,
         batch_size: int,
     ) -> Footprint:
-        lowered = self._lowered(batch_size, SingleDeviceSharding(absent_gpu.target_of(gpu)))
-        program = absent_gpu.compiled(lambda flags: lowered.compile(compiler_options=flags))
+        lowered = self._lowered(
+            batch_size, SingleDeviceSharding(absent_gpu.target_of(gpu))
+        )
+        program = absent_gpu.compiled(
+            lambda flags: lowered.compile(compiler_options=flags)
+        )
         return self._footprint(batch_size, program, BATCHES_ON_GPU, absent_gpu.ERRORS)
 
     def _lowered(
@@ -100,7 +110,9 @@ class StepFootprint:
         sharding: Any = None,
     ) -> Any:
         step = jax.jit(self._model.train_step, donate_argnums=0)
-        batch = jax.tree.map(lambda leaf: _resized(leaf, size, sharding), self._step.batch)
+        batch = jax.tree.map(
+            lambda leaf: _resized(leaf, size, sharding), self._step.batch
+        )
         return step.lower(self._state(sharding), batch)
 
     def _state(self, sharding: Any = None) -> Any:
@@ -112,7 +124,10 @@ class StepFootprint:
             metrics_variables=True,
         )
         return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state
+            lambda leaf: jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=sharding
+            ),
+            state,
         )
 
 

@@ -43,14 +43,19 @@ _CACHE_FLAGS = {
     "TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory",
     _XLA_FLAGS: "--xla_gpu_per_fusion_autotune_cache_dir",
 }
-_FIRST_VERSION = (2, 21)  # the first version known to have the flags: XLA aborts on an unknown flag
+_FIRST_VERSION = (
+    2,
+    21,
+)  # the first version known to have the flags: XLA aborts on an unknown flag
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
 # The public function that reads the threads lists the devices, and thus starts CUDA in the user's
 # program.
 _THREADS = f"sys.modules.get({_CONTEXT!r}).context_safe()"
 # not out of memory
-_NETWORK = re.compile(r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE)
+_NETWORK = re.compile(
+    r"message larger than max|HTTP (?:request|response)|quota", re.IGNORECASE
+)
 
 
 class TensorFlow(Backend):
@@ -81,7 +86,9 @@ class TensorFlow(Backend):
     )
     switch_prefixes = ("TF_", "XLA_FLAGS")
     # of logs
-    no_switches = frozenset({"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"})
+    no_switches = frozenset(
+        {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE"}
+    )
     limits_cpu = True
     steps_are_async = False
     uses_tfdata = True
@@ -90,7 +97,9 @@ class TensorFlow(Backend):
         ("TF_GPU_ALLOCATOR", "^cuda_malloc(_async)?$"),
         ("TF_FORCE_UNIFIED_MEMORY", "^(1|true)$"),
     )
-    no_code_remedy = "set backend to jax or torch, or use NVIDIA's container with TensorFlow"
+    no_code_remedy = (
+        "set backend to jax or torch, or use NVIDIA's container with TensorFlow"
+    )
     limit_code = (
         'tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], '
         "[tf.config.LogicalDeviceConfiguration(memory_limit={mib})])"
@@ -105,7 +114,9 @@ class TensorFlow(Backend):
             return False
         context = eager.context_safe()
         # it has no handle before the first operation
-        return context._context_handle is not None and bool(context.list_logical_devices("GPU"))
+        return context._context_handle is not None and bool(
+            context.list_logical_devices("GPU")
+        )
 
     def environment(
         self,
@@ -117,7 +128,9 @@ class TensorFlow(Backend):
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
         return {
             **variables,
-            **cache_variables(os.environ, cache, importlib.metadata.version("tensorflow")),
+            **cache_variables(
+                os.environ, cache, importlib.metadata.version("tensorflow")
+            ),
         }
 
     def end_of(self, outputs: Any) -> WaitForEnd:
@@ -152,7 +165,9 @@ class TensorFlow(Backend):
             # slightly faster or slower.
             if limit_bytes is not None:
                 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
-                os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(1, limit_bytes // _MIB))
+                os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(
+                    max(1, limit_bytes // _MIB)
+                )
             return
         if limit_bytes is None:
             return
@@ -190,7 +205,9 @@ class TensorFlow(Backend):
 
     def distributing(self, placement: Placement) -> AbstractContextManager[Any]:
         # uses all visible GPUs or, without any, all logical devices of the CPU
-        scope: AbstractContextManager[Any] = self._library.distribute.MirroredStrategy().scope()
+        scope: AbstractContextManager[Any] = (
+            self._library.distribute.MirroredStrategy().scope()
+        )
         return scope
 
     def distributed_lines(self, assignment: str) -> list[str]:
@@ -220,7 +237,10 @@ class TensorFlow(Backend):
 
     def peak_bytes(self, placement: Placement) -> int | None:
         # the first operation creates TensorFlow's context
-        if getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None) is None:
+        if (
+            getattr(import_module(_CONTEXT).context_safe(), "_context_handle", None)
+            is None
+        ):
             return None
         read = self._library.config.experimental.get_memory_info
         try:
@@ -254,7 +274,9 @@ class TensorFlow(Backend):
             if exhaustion.HOST.search(message):
                 return FailureKind.HOST_OOM
             is_other = _NETWORK.search(message) or exhaustion.ON_CHIP.search(message)
-            is_exhausted = isinstance(error, errors.ResourceExhaustedError) and not is_other
+            is_exhausted = (
+                isinstance(error, errors.ResourceExhaustedError) and not is_other
+            )
             return FailureKind.DEVICE_OOM if is_exhausted or failed else None
         # a C++ status that was raised outside an operation is a RuntimeError
         is_status = type(error) is RuntimeError and "RESOURCE_EXHAUSTED: " in message
@@ -269,7 +291,9 @@ def xla_reports() -> Path:
     """Return the folder for XLA's reports on the memory of each program that it compiles here."""
     folder = Path(tempfile.mkdtemp(prefix="autofit-xla-"))
     flags = os.environ.get(_XLA_FLAGS, "")
-    os.environ[_XLA_FLAGS] = f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    os.environ[_XLA_FLAGS] = (
+        f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    )
     return folder
 
 
@@ -281,14 +305,18 @@ def uses_onednn() -> bool:
     # `TF_ENABLE_ONEDNN_OPTS` overrides the default. TensorFlow has no public function that reports
     # it.
     try:
-        from tensorflow.python.util import _pywrap_util_port  # heavy: must stay out of the parent
+        from tensorflow.python.util import (
+            _pywrap_util_port,
+        )  # heavy: must stay out of the parent
 
         return bool(_pywrap_util_port.IsMklEnabled())
     except (ImportError, AttributeError):
         return False  # other kernels need more memory for workspaces
 
 
-def _with_allocators(placement: Placement) -> list[str]:  # the logical devices of a CPU share one
+def _with_allocators(
+    placement: Placement,
+) -> list[str]:  # the logical devices of a CPU share one
     return [f"GPU:{index}" for index in range(len(placement.gpus))] or ["CPU:0"]
 
 
@@ -304,7 +332,9 @@ def cache_variables(
     # therefore caches compiled programs and chosen kernels in the tune's folder. CUDA has its own
     # cache, which all programs share: for GPUs of compute capability 9.0 and newer, CUDA compiles
     # some of TensorFlow's kernels, which take more space than this cache has by default.
-    variables = {"CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))}
+    variables = {
+        "CUDA_CACHE_MAXSIZE": present.get("CUDA_CACHE_MAXSIZE", str(_CUDA_CACHE_BYTES))
+    }
     if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _FIRST_VERSION:
         for name, flag in _CACHE_FLAGS.items():
             flags = present.get(name, "")
@@ -354,10 +384,14 @@ def enforce_limit(
     # TensorFlow's guide contains this call; a later limit replaces an earlier one; and a program
     # that hides the GPU trains on the CPU without a message. All public functions for these
     # settings call methods of one context object, which are replaced here.
-    from tensorflow.config import LogicalDeviceConfiguration  # heavy: must stay out of the parent
+    from tensorflow.config import (
+        LogicalDeviceConfiguration,
+    )  # heavy: must stay out of the parent
 
     limit = max(1, limit_bytes // _MIB)
-    context.set_logical_device_configuration(gpu, [LogicalDeviceConfiguration(memory_limit=limit)])
+    context.set_logical_device_configuration(
+        gpu, [LogicalDeviceConfiguration(memory_limit=limit)]
+    )
     set_growth = context.set_memory_growth
     set_logical = context.set_logical_device_configuration
     set_visible = context.set_visible_devices
@@ -367,11 +401,17 @@ def enforce_limit(
         if dev != gpu:
             set_growth(dev, enable)
 
-    def set_logical_device_configuration(dev: Any, virtual_devices: Sequence[Any]) -> None:
-        wanted = min((int(each.memory_limit or limit) for each in virtual_devices), default=limit)
+    def set_logical_device_configuration(
+        dev: Any, virtual_devices: Sequence[Any]
+    ) -> None:
+        wanted = min(
+            (int(each.memory_limit or limit) for each in virtual_devices), default=limit
+        )
         if dev != gpu:
             set_logical(dev, virtual_devices)
-        elif wanted < limit:  # the search must know a lower limit; a higher one has no effect
+        elif (
+            wanted < limit
+        ):  # the search must know a lower limit; a higher one has no effect
             raise UsageError(
                 f"your code limits the GPU to {format_bytes(wanted * _MIB)} "
                 "(set_logical_device_configuration), less than "
@@ -389,5 +429,9 @@ def enforce_limit(
             )
         set_visible(devices, device_type)
 
-    for changed in (set_memory_growth, set_logical_device_configuration, set_visible_devices):
+    for changed in (
+        set_memory_growth,
+        set_logical_device_configuration,
+        set_visible_devices,
+    ):
         setattr(context, changed.__name__, changed)

@@ -46,7 +46,15 @@ VIEWS = frozenset(
 
 # kernels whose result depends only on the shapes of their inputs
 OF_SHAPES = frozenset(
-    {"BroadcastGradientArgs", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
+    {
+        "BroadcastGradientArgs",
+        "OnesLike",
+        "Rank",
+        "Shape",
+        "ShapeN",
+        "Size",
+        "ZerosLike",
+    }
 )
 
 
@@ -103,7 +111,10 @@ def workspace_bytes(
 
 
 def _patch_bytes(
-    gradient: Sequence[int], kernel: Sequence[int], item_bytes: int, cache_bytes: int = _CACHE_BYTES
+    gradient: Sequence[int],
+    kernel: Sequence[int],
+    item_bytes: int,
+    cache_bytes: int = _CACHE_BYTES,
 ) -> int:
     # the patch matrix (im2col) for as many images as fill the cache
     image = math.prod(gradient[1:-1])
@@ -163,19 +174,25 @@ def peak(
     """
     chance = random.Random(0)
     return max(
-        (_run(operations, results, threads, chance) for _ in range(_RUNS)), key=Counter.total
+        (_run(operations, results, threads, chance) for _ in range(_RUNS)),
+        key=Counter.total,
     )
 
 
 def _run(
-    operations: Sequence[Operation], results: Sequence[Buffer], threads: int, chance: random.Random
+    operations: Sequence[Operation],
+    results: Sequence[Buffer],
+    threads: int,
+    chance: random.Random,
 ) -> Counter[str]:
     # A buffer is live from the start of the operation that makes it until the last operation that
     # reads it has ended; `results` stay. A free thread takes the operation that became ready last.
-    left = Counter(buffer for op in operations for buffer in (*op.reads, *op.makes)) + Counter(
-        results
+    left = Counter(
+        buffer for op in operations for buffer in (*op.reads, *op.makes)
+    ) + Counter(results)
+    order = TopologicalSorter(
+        {number: op.after for number, op in enumerate(operations)}
     )
-    order = TopologicalSorter({number: op.after for number, op in enumerate(operations)})
     order.prepare()
     ready = list(order.get_ready())
     # end and number of each running operation
@@ -191,7 +208,9 @@ def _run(
                 same = (
                     b
                     for b in op.reads
-                    if op.overwrites and left[b] == 1 and b.size_bytes == buffer.size_bytes
+                    if op.overwrites
+                    and left[b] == 1
+                    and b.size_bytes == buffer.size_bytes
                 )
                 if (reused := next(same, None)) is not None:
                     left[reused] = 0  # so that it is not released again
@@ -199,7 +218,8 @@ def _run(
             if in_use.total() > at_peak.total():
                 at_peak = in_use.copy()
             heapq.heappush(
-                running, (now + op.seconds * chance.lognormvariate(0, _DEVIATION), number)
+                running,
+                (now + op.seconds * chance.lognormvariate(0, _DEVIATION), number),
             )
         now, number = heapq.heappop(running)
         for buffer in (*operations[number].reads, *operations[number].makes):

@@ -32,10 +32,14 @@ _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
 # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
 _FUSED_ERROR = 1.05
-_EAGER_ERROR = 0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
+_EAGER_ERROR = (
+    0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
+)
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
-_BATCHES_ON_CPU = 2  # the current batch and the prefetched one, both in the allocator's memory
+_BATCHES_ON_CPU = (
+    2  # the current batch and the prefetched one, both in the allocator's memory
+)
 # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
 _CHUNK_FACTOR = 1.12
 # bfc_allocator.cc
@@ -80,7 +84,9 @@ class StepFootprint:
         )
         # sizes in bytes; the model's variables count even if the step does not use them
         self._variables = {
-            "weights": [bytes_of_variables([variable]) for variable in of_model.values()],
+            "weights": [
+                bytes_of_variables([variable]) for variable in of_model.values()
+            ],
             "optimizer": [
                 bytes_of_variables([variable])
                 for key, variable in used.items()
@@ -90,7 +96,8 @@ class StepFootprint:
         self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
         self.uses_model_optimizer = any(
-            id(_tensorflow_variable(v)) in used for v in getattr(optimizer, "variables", ())
+            id(_tensorflow_variable(v)) in used
+            for v in getattr(optimizer, "variables", ())
         )
         threads = (
             tf.config.threading.get_inter_op_parallelism_threads()
@@ -105,7 +112,9 @@ class StepFootprint:
             on_cpu=step.device is None,
             onednn=uses_onednn() and step.device is None,
             is_eager=bool(self._model.run_eagerly),
-            optimizer_names={optimizer.name for optimizer in optimizers_of(self._model)},
+            optimizer_names={
+                optimizer.name for optimizer in optimizers_of(self._model)
+            },
         )
 
     def estimates(
@@ -118,7 +127,9 @@ class StepFootprint:
         for size in sorted(batch_sizes):
             yield self._walked(replace(self._program, batch_size=size))
         if self._model.jit_compile:
-            for size in sorted(batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]):
+            for size in sorted(
+                batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
+            ):
                 total = compiled_bytes(self._model, self._batch, size)
                 if total is None:
                     return
@@ -128,7 +139,8 @@ class StepFootprint:
                 if self._program.on_cpu:
                     beyond = _chunk_bytes(
                         beyond,
-                        sum(map(sum, self._variables.values())) + 2 * max(weights, default=0),
+                        sum(map(sum, self._variables.values()))
+                        + 2 * max(weights, default=0),
                     )
                 yield self._footprint(
                     replace(self._program, batch_size=size),
@@ -174,11 +186,16 @@ class StepFootprint:
         batch_size: int,
     ) -> int:
         variables = sum(map(sum, self._variables.values()))
-        return max(0, total_bytes - variables - sum(_batch_bytes(self._batch, batch_size)))
+        return max(
+            0, total_bytes - variables - sum(_batch_bytes(self._batch, batch_size))
+        )
 
     def _walked(self, program: StepProgram) -> Footprint:
         return self._footprint(
-            program, program.peak(self._graph), self._method(LIVENESS), factor=_CHUNK_FACTOR
+            program,
+            program.peak(self._graph),
+            self._method(LIVENESS),
+            factor=_CHUNK_FACTOR,
         )
 
     def _footprint(
@@ -193,9 +210,14 @@ class StepFootprint:
             _BATCHES_ON_CPU if program.on_cpu else 1
         )
         outlives = {**self._variables, "input_batch": inputs}
-        data = (_chunk_bytes(size) if program.on_cpu else size for size in self._step.data_tensors)
+        data = (
+            _chunk_bytes(size) if program.on_cpu else size
+            for size in self._step.data_tensors
+        )
         held = {part: sum(sizes) for part, sizes in outlives.items()}
-        parts = {part: round(factor * size) for part, size in {**held, **of_step}.items()}
+        parts = {
+            part: round(factor * size) for part, size in {**held, **of_step}.items()
+        }
         return Footprint(
             program.batch_size,
             {DATA_PART: sum(data), **parts},
@@ -208,7 +230,11 @@ class StepFootprint:
             for leaf in keras.tree.flatten(self._batch)
             if leaf is not None and len(leaf.shape) > 0
         ]
-        samples = None if self._step.multiple_of is None else self._step.multiple_of * self._prime()
+        samples = (
+            None
+            if self._step.multiple_of is None
+            else self._step.multiple_of * self._prime()
+        )
         graph = (
             tf.function(self._model.train_step)
             .get_concrete_function(_batch_specs(self._batch, samples))
@@ -217,7 +243,11 @@ class StepFootprint:
         return samples or int(arrays[0].shape[0]), graph
 
     def _prime(self) -> int:
-        shapes = [leaf.shape[1:] for leaf in keras.tree.flatten(self._batch) if leaf is not None]
+        shapes = [
+            leaf.shape[1:]
+            for leaf in keras.tree.flatten(self._batch)
+            if leaf is not None
+        ]
         dimensions = {
             int(d)
             for shape in (*shapes, *(v.shape for v in self._model.variables))
@@ -228,7 +258,9 @@ class StepFootprint:
 
     def _method(self, name: str) -> tuple[str, float, int]:
         """Return the name of a method and its error bounds."""
-        error = _ERRORS[name] if self._program.on_cpu else max(_GPU_ERROR, _ERRORS[name])
+        error = (
+            _ERRORS[name] if self._program.on_cpu else max(_GPU_ERROR, _ERRORS[name])
+        )
         if self._model.run_eagerly:
             error = _EAGER_ERROR
         if name == LIVENESS and self._model.jit_compile:
@@ -274,7 +306,10 @@ def compiled_bytes(
     texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
     shutil.rmtree(reports, ignore_errors=True)
     # none if its flags were set too late
-    return max((int(match[1]) for text in texts for match in _REPORT.finditer(text)), default=None)
+    return max(
+        (int(match[1]) for text in texts for match in _REPORT.finditer(text)),
+        default=None,
+    )
 
 
 def _compiler_ir(
@@ -291,7 +326,9 @@ def _compiler_ir(
     compiled = tf.function(step, jit_compile=True)
     # that stage is the same for all devices
     device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
-    text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(stage, **device)
+    text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(
+        stage, **device
+    )
     return text
 
 
@@ -312,7 +349,9 @@ def _batch_specs(batch: Any, batch_size: int | None) -> Any:
             return None
         if hasattr(leaf, "nested_row_splits"):
             return tf.type_spec_from_value(leaf)
-        first = leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
+        first = (
+            leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
+        )
         is_sparse = hasattr(leaf, "dense_shape") or hasattr(leaf, "tocoo")
         kind = tf.SparseTensorSpec if is_sparse else tf.TensorSpec
         return kind((*first, *leaf.shape[1:]), leaf.dtype)

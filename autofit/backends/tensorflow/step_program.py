@@ -94,7 +94,8 @@ class StepProgram:
         that of its inputs.
         """
         self._tensors.update(
-            (tensor.ref(), made) for tensor, made in zip(graph.inputs, given, strict=False)
+            (tensor.ref(), made)
+            for tensor, made in zip(graph.inputs, given, strict=False)
         )
         for op in _needed(graph):
             if op.type in _CALLS:
@@ -149,12 +150,18 @@ class StepProgram:
         after = {number for numbers in before for number in numbers}
         overwrites = op.type in execution.OVERWRITES and not self.is_eager
         makes = [buffer for buffer in makes if buffer.size_bytes]
-        self._operations.append(Operation(reads, makes, after, overwrites, self._seconds(op)))
+        self._operations.append(
+            Operation(reads, makes, after, overwrites, self._seconds(op))
+        )
 
     def _part(self, name: str) -> str:
         if any(f"{optimizer}/" in name for optimizer in self.optimizer_names):
             return "temporaries"
-        return "gradients" if "gradient_tape/" in name or "gradients/" in name else "activations"
+        return (
+            "gradients"
+            if "gradient_tape/" in name or "gradients/" in name
+            else "activations"
+        )
 
     def _shape(self, tensor: Any) -> tuple[int, ...] | None:
         """Return the scaled shape of a tensor; None if it is not known before the step runs."""
@@ -172,9 +179,15 @@ class StepProgram:
         shape = self._shape(tensor)
         op = tensor.op
         if shape is not None:
-            return 0 if tensor.dtype.name in _UNSIZED else math.prod(shape) * int(tensor.dtype.size)
+            return (
+                0
+                if tensor.dtype.name in _UNSIZED
+                else math.prod(shape) * int(tensor.dtype.size)
+            )
         if op.type.startswith("CudnnRNN") and tensor.value_index == _RESERVE_INDEX:
-            return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self._bytes(op.outputs[0])
+            return _RESERVED_OUTPUTS.get(op.get_attr("rnn_mode"), 1) * self._bytes(
+                op.outputs[0]
+            )
         return 0
 
     def _list_bytes(self, op: Any) -> int:
@@ -198,10 +211,20 @@ class StepProgram:
 
     def _workspace_bytes(self, op: Any) -> int:
         if op.type in (*_LOOPS, *_BRANCHES):
-            bodies = [_body_of(op)] if op.type in _LOOPS else cond_v2.get_func_graphs(op)
+            bodies = (
+                [_body_of(op)] if op.type in _LOOPS else cond_v2.get_func_graphs(op)
+            )
             return max(self.peak(body).total() for body in bodies)
-        shapes = [shape for t in (*op.inputs, *op.outputs) if (shape := self._shape(t)) is not None]
-        if not self.on_cpu or not op.outputs or len(shapes) < len(op.inputs) + len(op.outputs):
+        shapes = [
+            shape
+            for t in (*op.inputs, *op.outputs)
+            if (shape := self._shape(t)) is not None
+        ]
+        if (
+            not self.on_cpu
+            or not op.outputs
+            or len(shapes) < len(op.inputs) + len(op.outputs)
+        ):
             return 0
         count = len(op.inputs)
         dtype = op.outputs[0].dtype
@@ -227,7 +250,9 @@ class StepProgram:
             multiplied = math.sqrt(math.prod(map(math.prod, shapes[:3])))
         moved = sum(map(self._bytes, tensors))
         return (
-            _OVERHEAD_SECONDS + moved / _BYTES_PER_SECOND + multiplied / _MULTIPLICATIONS_PER_SECOND
+            _OVERHEAD_SECONDS
+            + moved / _BYTES_PER_SECOND
+            + multiplied / _MULTIPLICATIONS_PER_SECOND
         )
 
 

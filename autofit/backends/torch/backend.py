@@ -33,7 +33,9 @@ _DEVICE = re.compile(
 # the first of them that is set counts (CUDAAllocatorConfig.h of torch 2.13)
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _FRACTION = re.compile(r"per_process_memory_fraction:\s*(\d*\.?\d+)")
-_LOOSE_RATIO = 1.2  # of the memory that the allocator reserves to what tensors take: more is said
+_LOOSE_RATIO = (
+    1.2  # of the memory that the allocator reserves to what tensors take: more is said
+)
 _LEAST_SHARE = 0.5  # of the limit: in less memory, the ratio does not matter
 
 
@@ -62,7 +64,9 @@ class Torch(Backend):
             "torch.set_num_threads({!r})",
         ),
     )
-    oom_lines = re.compile(rf"(?P<report>CUDA out of memory\. Tried to allocate|{_OUTSIDE})")
+    oom_lines = re.compile(
+        rf"(?P<report>CUDA out of memory\. Tried to allocate|{_OUTSIDE})"
+    )
     shortage_lines = re.compile(
         r"(?P<report>CUDA out of memory|(?:CUDNN|CUBLAS)_STATUS_ALLOC_FAILED)"
     )
@@ -81,7 +85,9 @@ class Torch(Backend):
     has_steps_per_execution = False  # of Keras 3.15
     compiler = "torch.compile"
     plans_memory = False
-    compile_seconds = 300.0  # measured on two cores: 28 s for a small CNN, 107 s for ResNet50
+    compile_seconds = (
+        300.0  # measured on two cores: 28 s for a small CNN, 107 s for ResNet50
+    )
     compiles_for_absent_gpus = False
     seconds_to_oom = 1.0  # on an H200: 0.3 to 1.1
     alternates_on_cpu = True  # a step occupies the training thread there
@@ -123,7 +129,9 @@ class Torch(Backend):
             total_bytes = torch.cuda.get_device_properties(
                 0
             ).total_memory  # less than the driver's, by up to 3%
-            torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total_bytes))
+            torch.cuda.set_per_process_memory_fraction(
+                min(1.0, limit_bytes / total_bytes)
+            )
 
     def pool_bytes(self, device: Device | None) -> int | None:
         settings = (os.environ[name] for name in _ALLOCATOR if name in os.environ)
@@ -201,20 +209,25 @@ class Torch(Backend):
         import keras  # heavy: must stay out of the parent
 
         return keras.tree.map_structure(
-            lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch
+            lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf),
+            batch,
         )
 
     def _exhausted(self, error: BaseException) -> FailureKind | None:
         torch = self._library
         if isinstance(error, torch.OutOfMemoryError):
             return FailureKind.DEVICE_OOM
-        if type(error) is RuntimeError or isinstance(error, getattr(torch, "AcceleratorError", ())):
+        if type(error) is RuntimeError or isinstance(
+            error, getattr(torch, "AcceleratorError", ())
+        ):
             message = exhaustion.message_of(error)
             if _HOST.search(message):
                 return FailureKind.HOST_OOM
             if _DEVICE.search(message):
                 return FailureKind.DEVICE_OOM
-            if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get("num_ooms"):
+            if _CONVOLUTION.search(message) and torch.cuda.memory_stats().get(
+                "num_ooms"
+            ):
                 # torch drops the out-of-memory error of each algorithm of cuDNN
                 return FailureKind.DEVICE_OOM
             # these libraries do not say what they lack, and torch, unlike XLA, logs nothing

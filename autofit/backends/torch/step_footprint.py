@@ -49,7 +49,9 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         made = function(*args, **(kwargs or {}))
         storages = [
-            leaf.untyped_storage() for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)
+            leaf.untyped_storage()
+            for leaf in tree_leaves(made)
+            if isinstance(leaf, torch.Tensor)
         ]
         self._live.update({storage: storage.nbytes() for storage in storages})
         self.after_each.append(sum(self._live.values()))
@@ -116,7 +118,9 @@ class StepFootprint:
         data = keras.tree.map_structure(lambda leaf: _resized(leaf, size), batch)
         self._model.train()
         with LiveBytes() as count:
-            self._model.train_step(keras.tree.map_structure(keras.ops.convert_to_tensor, data))
+            self._model.train_step(
+                keras.tree.map_structure(keras.ops.convert_to_tensor, data)
+            )
         self._model.zero_grad()
         self._model.eval()
         held: list[int] = count.after_each

@@ -99,17 +99,29 @@ class Progress:
         self._trials = list(log.trials)
         places = event.description.places
         if places:
-            self._print(f"{log.call_source.model} calls fit at {event.description.fit_call}")
+            self._print(
+                f"{log.call_source.model} calls fit at {event.description.fit_call}"
+            )
             for knob, place in places.items():
-                added = f"is added at {place}" if place.is_added else f"is {place.value}: {place}"
+                added = (
+                    f"is added at {place}"
+                    if place.is_added
+                    else f"is {place.value}: {place}"
+                )
                 self._print(f"    {knob} {added}")
-        self._print(f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}")
+        self._print(
+            f"{model_in_words(event.description)}; tuning {', '.join(event.knobs)}"
+        )
         limits = limits_in_words(log.limits)
-        self._print(f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits}")
+        self._print(
+            f"{log.device}, {counted(log.machine.cores, 'core')}; limits: {limits}"
+        )
         if event.description.shapes:
             self._print(event.description.shapes)
         if log.trials:
-            self._print(f"reusing {counted(len(log.trials), 'trial')} of an earlier run")
+            self._print(
+                f"reusing {counted(len(log.trials), 'trial')} of an earlier run"
+            )
 
     def _print(self, line: str, *, is_in_table: bool = False) -> None:
         is_drawn = is_in_table and self._live is not None
@@ -121,14 +133,22 @@ class Progress:
         parts: list[RenderableType] = []
         if now.doing:
             parts.append(Text(f"now: {now.doing}", style="bold"))
-            details = [str(part) for part in (now.config, now.phase and now.phase.label) if part]
-            parts.append(Text(f"     {', '.join(details)}{self._time_left()}", style="dim"))
+            details = [
+                str(part)
+                for part in (now.config, now.phase and now.phase.label)
+                if part
+            ]
+            parts.append(
+                Text(f"     {', '.join(details)}{self._time_left()}", style="dim")
+            )
             if now.why:
                 parts.append(Text(f"     why: {now.why}", style="dim"))
         if self._trials:
             # rich cuts off the end of what is higher than the terminal; the last drawing is whole
             is_last = self._live is None
-            parts.append(trial_table(self._trials, self._limits, newest_first=not is_last))
+            parts.append(
+                trial_table(self._trials, self._limits, newest_first=not is_last)
+            )
         return Group(*parts)
 
     def _time_left(self) -> str:
@@ -151,4 +171,8 @@ def _line(trial: Trial, limits: Limits | None) -> str:
     parts.append(format_seconds(measured.seconds))
     stage = "" if trial.stage is Stage.SEARCH else f"{trial.stage}: "
     line = f"{stage}{trial.config}: {', '.join(parts)}"
-    return line if measured.outcome is Outcome.OK else f"{line}\n    {measured.evidence.reason}"
+    return (
+        line
+        if measured.outcome is Outcome.OK
+        else f"{line}\n    {measured.evidence.reason}"
+    )

@@ -21,7 +21,14 @@ from autofit.records.result import CellOutcome, SweepRecord, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import Limits, Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
-from autofit.report.choice import NONE, advice, figures, headlines, limits_in_words, model_in_words
+from autofit.report.choice import (
+    NONE,
+    advice,
+    figures,
+    headlines,
+    limits_in_words,
+    model_in_words,
+)
 from autofit.report.columns import (
     FASTEST,
     OWN_BATCH,
@@ -42,7 +49,12 @@ _TRIAL_STYLES = {
     Outcome.TIMEOUT: "magenta",
     Outcome.CRASHED: "magenta",
 }
-_CELL_STYLES = {"ok": "", "does not fit": "yellow", "failed": "bold red", "waiting": "dim"}
+_CELL_STYLES = {
+    "ok": "",
+    "does not fit": "yellow",
+    "failed": "bold red",
+    "waiting": "dim",
+}
 _TRIAL_COLUMNS = (
     "trial",
     "batch",
@@ -80,7 +92,11 @@ class Terminal(Console):
     ) -> Iterable[Segment]:
         """Render as `Console.render` does, through which all content passes."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            yield (
+                segment
+                if segment.control
+                else Segment(printable(segment.text), segment.style)
+            )
 
 
 def plain_text(drawing: RenderableType) -> str:
@@ -146,7 +162,9 @@ def sweep_table(record: SweepRecord) -> Group:
             failures.append(Text(f"\n{cell_label(cell.values)}: {cell.problem_line}"))
     outcomes = Counter(cell.outcome for cell in record.cells)
     tally = ", ".join(
-        f"{outcomes[outcome]} {outcome}" for outcome in get_args(CellOutcome) if outcomes[outcome]
+        f"{outcomes[outcome]} {outcome}"
+        for outcome in get_args(CellOutcome)
+        if outcomes[outcome]
     )
     cells = counted(len(record.cells), "cell")
     total = f"\n{cells}: {tally}; {format_seconds(record.seconds)} in this run"
@@ -202,7 +220,9 @@ def estimate_table(estimate: EstimateRecord) -> Group:
     conclusion = "Not even a batch size of 1 is expected to fit."
     largest = estimate.largest_batch_size
     if largest is not None:
-        conclusion = f"Largest batch size whose upper bounds are within the limits: {largest}."
+        conclusion = (
+            f"Largest batch size whose upper bounds are within the limits: {largest}."
+        )
     table = _memory_table(estimate)
     return Group(two_columns(facts.items()), "", table, "", conclusion)
 
@@ -213,8 +233,12 @@ def _method(estimate: EstimateRecord) -> str:
     footprint = (of_gpus or estimate.description.footprints)[0]
     error = f"{footprint.relative_error:.0%} of the measured peak"
     if footprint.absolute_error_bytes:
-        error += f" (or {format_bytes(footprint.absolute_error_bytes)}, if that is more)"
-    return f"{footprint.method}; {WITHIN_ERROR:.0%} of such estimates are within {error}"
+        error += (
+            f" (or {format_bytes(footprint.absolute_error_bytes)}, if that is more)"
+        )
+    return (
+        f"{footprint.method}; {WITHIN_ERROR:.0%} of such estimates are within {error}"
+    )
 
 
 def _memory_table(estimate: EstimateRecord) -> Table:
@@ -228,7 +252,9 @@ def _memory_table(estimate: EstimateRecord) -> Table:
         for name in parts[0]:
             if any(part[name] for part in parts):
                 label = _PART_NAMES.get(name, name.replace("_", " "))
-                table.add_row(f"  {label}", *(format_bytes(part[name]) for part in parts))
+                table.add_row(
+                    f"  {label}", *(format_bytes(part[name]) for part in parts)
+                )
         totals = [format_bytes(sum(part.values())) for part in parts]
         table.add_row("  total", *totals, style="bold", end_section=True)
     verdicts = []

@@ -51,7 +51,9 @@ def render(record: Record) -> str:
         plots=shown,
         plotly=get_plotlyjs() if shown else "",
         # without <, > and /: no text in it ends the script element
-        figures=to_json_plotly({plot.name: plot.figure for plot in shown}, engine="json"),
+        figures=to_json_plotly(
+            {plot.name: plot.figure for plot in shown}, engine="json"
+        ),
     )
 
 
@@ -158,7 +160,9 @@ def _workload(record: TuneLog) -> dict[str, str]:
     facts["model"] = source.model
     facts["data"] = "its data" if source.script else source.data
     if source.data_form == "factory" and not source.script:
-        given = ", ".join(f"{name}={value!r}" for name, value in source.data_kwargs.items())
+        given = ", ".join(
+            f"{name}={value!r}" for name, value in source.data_kwargs.items()
+        )
         facts["data"] += f"({given})"
     facts["call"] = source.call
     if source.validation:
@@ -171,14 +175,18 @@ def _workload(record: TuneLog) -> dict[str, str]:
     d = record.description
     if d is None:
         return facts
-    facts["model"] += f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}"
+    facts["model"] += (
+        f": {d.parameter_count:,} parameters, {format_bytes(d.parameter_bytes)}"
+    )
     if d.jit_compile:
         facts["model"] += f", compiled by {BACKENDS[d.backend].compiler}"
     facts["data"] += f": {d.input_kind}, {format_bytes(d.sample_bytes)} per sample"
     if d.sample_count:
         facts["data"] += f", {d.samples_in_words}"
     versions = {"Python": machine.python, **d.versions}
-    facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    facts["versions"] = ", ".join(
+        f"{name} {version}" for name, version in versions.items()
+    )
     facts["shapes"] = d.shapes
     facts["notices"] = " ".join(d.notices)
     return facts
@@ -207,4 +215,6 @@ def _details(trial: Trial) -> dict[str, Any]:
 
 
 def _sizes(by_phase: Mapping[Phase, int]) -> str:
-    return ", ".join(f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items())
+    return ", ".join(
+        f"{phase.label} {format_bytes(size)}" for phase, size in by_phase.items()
+    )

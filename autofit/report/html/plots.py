@@ -20,7 +20,9 @@ from autofit.records.units import format_rate, format_spread
 from autofit.report.choice import NONE, baseline, headlines, limits_in_words
 from autofit.report.columns import cell_label, peak_share, trial_rows
 
-Point = tuple[Any, Any, str]  # x, y, and the text that is shown while the pointer is on it
+Point = tuple[
+    Any, Any, str
+]  # x, y, and the text that is shown while the pointer is on it
 
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 _BLUE = "#0072B2"
@@ -73,17 +75,27 @@ class Plot:
 
 def throughput(log: TuneLog) -> Plot | None:
     """Plot the rate of each trial and the two rates that bound it; None if no rate was measured."""
-    rated = [trial for trial in log.trials if trial.samples_per_second and trial.config.batch_size]
+    rated = [
+        trial
+        for trial in log.trials
+        if trial.samples_per_second and trial.config.batch_size
+    ]
     if not rated:
         return None
     rated.sort(key=lambda trial: trial.config.batch_size or 0)
     fastest = max(rated, key=lambda trial: trial.samples_per_second or 0.0)
     best = log.config if isinstance(log, TuneRecord) else fastest.config
-    same = [trial for trial in rated if replace(trial.config, batch_size=best.batch_size) == best]
+    same = [
+        trial
+        for trial in rated
+        if replace(trial.config, batch_size=best.batch_size) == best
+    ]
     steps = best.steps_per_execution
     of_model = [trial for trial in rated if trial.config.steps_per_execution == steps]
     ceilings = [
-        _ceiling("model alone", of_model, "compute", "triangle-up-open", _ORANGE, "dash"),
+        _ceiling(
+            "model alone", of_model, "compute", "triangle-up-open", _ORANGE, "dash"
+        ),
         _ceiling("input alone", same, "input", "square-open", _GREEN, "dot"),
     ]
     setting = replace(best, batch_size=None)
@@ -108,7 +120,9 @@ def throughput(log: TuneLog) -> Plot | None:
     floor = min(rates) / _EDGE
     traces += _failures(log, floor)
     for label, answer in marked:
-        traces.append(_answer(label, answer, [answer.samples_per_second], _spread(answer)))
+        traces.append(
+            _answer(label, answer, [answer.samples_per_second], _spread(answer))
+        )
     # a gain at the own batch size would vanish on a linear axis that reaches up to a tenfold one
     y_axis = _log_axis("samples/s", _RATES, floor / _EDGE, max(rates) * _EDGE)
     caption = (
@@ -152,7 +166,10 @@ def _marked(log: TuneLog) -> list[tuple[str, Answer]]:
         if run.samples_per_second:
             rates.setdefault(run.config, []).append(math.log(run.samples_per_second))
     half_width = pooled_half_width(*rates.values())
-    return [("baseline", replace(ran, spread=math.expm1(min(half_width, 1.0)))), *answers]
+    return [
+        ("baseline", replace(ran, spread=math.expm1(min(half_width, 1.0)))),
+        *answers,
+    ]
 
 
 def _spread(answer: Answer) -> float:
@@ -250,7 +267,9 @@ def cell_rates(record: SweepRecord) -> Plot | None:
         "ticks": "",
         "tickfont": {"size": 12},
     }
-    caption = "Each bar is the rate of a cell's fastest configuration, with its interval."
+    caption = (
+        "Each bar is the rate of a cell's fastest configuration, with its interval."
+    )
     height = _FRAME_PIXELS + _ROW_PIXELS * len(labels)
     figure = _figure([bars], height, bargap=0.3, xaxis=x_axis, yaxis=y_axis)
     return Plot("cell-rates", "Throughput by cell", caption, figure)
@@ -275,10 +294,14 @@ def _figure(
 
 def _batch_axis(traces: Iterable[dict[str, Any]]) -> dict[str, Any]:
     sizes = [size for trace in traces for size in trace["x"]]
-    return _log_axis("batch size (samples)", _BATCHES, min(sizes) / _EDGE, max(sizes) * _EDGE)
+    return _log_axis(
+        "batch size (samples)", _BATCHES, min(sizes) / _EDGE, max(sizes) * _EDGE
+    )
 
 
-def _log_axis(title: str, ticks: Sequence[float], lowest: float, highest: float) -> dict[str, Any]:
+def _log_axis(
+    title: str, ticks: Sequence[float], lowest: float, highest: float
+) -> dict[str, Any]:
     inside = [tick for tick in ticks if lowest <= tick <= highest]
     shown = inside[:: 1 + len(inside) // _MOST_TICKS]
     return {
@@ -294,7 +317,11 @@ def _log_axis(title: str, ticks: Sequence[float], lowest: float, highest: float)
 def _marks(
     name: str, points: Sequence[Point], symbol: str, color: str, **more: Any
 ) -> dict[str, Any]:
-    outline = {"width": 1, "color": _BLACK} if symbol in _OUTLINED else {"width": 2, "color": color}
+    outline = (
+        {"width": 1, "color": _BLACK}
+        if symbol in _OUTLINED
+        else {"width": 2, "color": color}
+    )
     return {
         "type": "scatter",
         "mode": "markers",
@@ -326,7 +353,9 @@ def _ceiling(
         (size, rate, _hover(name, [f"batch {size}: {format_rate(rate)} samples/s"]))
         for size, rate in highest.items()
     ]
-    return _marks(name, points, symbol, color, mode="lines+markers", line={"dash": dash})
+    return _marks(
+        name, points, symbol, color, mode="lines+markers", line={"dash": dash}
+    )
 
 
 def _answer(
@@ -344,7 +373,10 @@ def _answer(
     points = [(size, height, hover) for height in heights] if size else []
     trace = _marks(name, points, symbol, color)
     if spread:
-        trace["error_y"] = {**_ERROR_BARS, "array": [spread * height for height in heights]}
+        trace["error_y"] = {
+            **_ERROR_BARS,
+            "array": [spread * height for height in heights],
+        }
     return trace
 
 

@@ -66,10 +66,16 @@ def _of_optimizer(optimizer: Any) -> Iterator[BatchDependence]:
         yield BatchDependence("schedule", name, ("ema_overwrite_frequency",))
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         attributes = vars(rate).items()
-        counts = [name.lstrip("_") for name, value in attributes if _is_count(name, value)]
-        yield BatchDependence("schedule", type(rate).__name__, tuple(dict.fromkeys(counts)))
+        counts = [
+            name.lstrip("_") for name, value in attributes if _is_count(name, value)
+        ]
+        yield BatchDependence(
+            "schedule", type(rate).__name__, tuple(dict.fromkeys(counts))
+        )
     elif callable(rate) and not hasattr(rate, "assign"):  # variables can be called, too
-        yield BatchDependence("schedule", getattr(rate, "__name__", type(rate).__name__))
+        yield BatchDependence(
+            "schedule", getattr(rate, "__name__", type(rate).__name__)
+        )
 
 
 def _is_count(name: str, value: Any) -> bool:

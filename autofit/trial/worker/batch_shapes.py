@@ -20,7 +20,14 @@ import numpy as np
 
 from autofit.errors import UsageError
 from autofit.trial.folder import explained_errors
-from autofit.workload.inputs.batch import bytes_of, is_ragged, is_sparse, leaves, length_of, mapped
+from autofit.workload.inputs.batch import (
+    bytes_of,
+    is_ragged,
+    is_sparse,
+    leaves,
+    length_of,
+    mapped,
+)
 
 _FILE = "lengths.pickle"
 # to read before batches of the same shape count as uniform

@@ -98,7 +98,9 @@ class Bench:
         drops_outputs = self.method.name == fit_options.PREDICT
         if self.callbacks.run or self.has_own_method:
             drops_outputs = False
-        driver = Driver(self.context, self.method, model, plan, drops_outputs=drops_outputs)
+        driver = Driver(
+            self.context, self.method, model, plan, drops_outputs=drops_outputs
+        )
         self._call(model, plan, driver)
         if driver.validation_batch_seconds is not None:
             self.validation_batch_seconds = driver.validation_batch_seconds
@@ -136,7 +138,9 @@ class Bench:
         if self.has_own_method and self.data.fit_makes_batches:
             # such a method may accept nothing but arrays
             return self.data.pipeline_arguments(length)
-        data = repeating(batches, length, opening, of_fixed_size=self.data.of_fixed_size)
+        data = repeating(
+            batches, length, opening, of_fixed_size=self.data.of_fixed_size
+        )
         return {"x": data, "shuffle": False}
 
     def idle_model(self, steps: int) -> Any:

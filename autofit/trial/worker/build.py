@@ -52,7 +52,9 @@ def _require_model(model: Any, *, is_compiled: bool) -> None:
     if not isinstance(model, keras.Model):
         returned = f"{type(model).__module__}.{type(model).__qualname__}"
         needed = "compiled keras.Model" if is_compiled else "keras.Model"
-        raise UsageError(f"build_model returned a {returned}; it must return a {needed} of Keras 3")
+        raise UsageError(
+            f"build_model returned a {returned}; it must return a {needed} of Keras 3"
+        )
     if is_compiled and not model.compiled:
         raise UsageError(
             "build_model returned a model that is not compiled; call model.compile(...) in "
@@ -79,13 +81,15 @@ def build_variables(model: Any, batch: Any) -> None:
 
 
 def is_own(model: Any, method: str) -> bool:
-    """Return whether a method is not Keras's, as `fit` of keras-hub, which preprocesses the data."""
+    """Return whether a method is not Keras's, as `fit` of keras-hub, which preprocesses."""
     if method in vars(model):
         return True
     return getattr(type(model), method) is not getattr(keras.Model, method)
 
 
-def takes_batch_size(build_model: Callable[..., Any], model_kwargs: Mapping[str, Any]) -> bool:
+def takes_batch_size(
+    build_model: Callable[..., Any], model_kwargs: Mapping[str, Any]
+) -> bool:
     """Return whether `build_model` has a parameter for the batch size, and the user no value."""
     if "batch_size" in model_kwargs:
         return False

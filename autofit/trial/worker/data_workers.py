@@ -28,7 +28,9 @@ _PATIENCE_RATIO = 10.0
 _LOADER_DEATH = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)"
 )
-_HANDING_OVER = "torch/multiprocessing/"  # the part of torch that passes memory between processes
+_HANDING_OVER = (
+    "torch/multiprocessing/"  # the part of torch that passes memory between processes
+)
 
 SAME_NUMBERS = (
     "worker processes would all draw the same random numbers: the data uses a generator that is "
@@ -113,7 +115,10 @@ def of_loader(error: BaseException) -> Failure | None:
         _HANDING_OVER in frame.f_code.co_filename
         for frame, _ in traceback.walk_tb(error.__traceback__)
     )
-    if isinstance(error, ConnectionError | EOFError | FileNotFoundError) and is_in_torch:
+    if (
+        isinstance(error, ConnectionError | EOFError | FileNotFoundError)
+        and is_in_torch
+    ):
         reason = f"a worker process died before it had handed over a batch ({error})"
         return Failure(FailureKind.WORKER_DIED, reason)
     messages = "\n".join(map(message_of, chain(error)))

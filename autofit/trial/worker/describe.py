@@ -17,7 +17,11 @@ from typing import Any
 import keras
 
 from autofit import backends
-from autofit.backends.protocol import StepEstimator, bytes_of_optimizers, bytes_of_variables
+from autofit.backends.protocol import (
+    StepEstimator,
+    bytes_of_optimizers,
+    bytes_of_variables,
+)
 from autofit.errors import UsageError
 from autofit.records.description import Description
 from autofit.records.knobs import STEPS_PER_EXECUTION
@@ -38,7 +42,12 @@ from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs import tfdata
 from autofit.workload.inputs.batch import bytes_of, leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput, call_reported
-from autofit.workload.inputs.knobs import as_written, defaults_of, makes_processes, required_of
+from autofit.workload.inputs.knobs import (
+    as_written,
+    defaults_of,
+    makes_processes,
+    required_of,
+)
 from autofit.workload.workload import Workload
 
 # a knob of the data or the model, with its name in the factory or in `fit`
@@ -107,7 +116,9 @@ def describe(
     traced.send_estimates(context, sizes, description.sample_count)
 
 
-def _with_defaults(context: TrialContext, loaded: Workload, knobs: Names) -> TrialContext:
+def _with_defaults(
+    context: TrialContext, loaded: Workload, knobs: Names
+) -> TrialContext:
     """Return the context with a config whose knobs have the values that the data gives them."""
     spec = context.spec
     config = as_written(spec.config, resolve_reference("data", loaded.data), knobs)
@@ -116,7 +127,9 @@ def _with_defaults(context: TrialContext, loaded: Workload, knobs: Names) -> Tri
     return replace(context, spec=replace(spec, config=config))
 
 
-def _only_size(bench: Bench, loaded: Workload, traced_size: int | None) -> tuple[int | None, str]:
+def _only_size(
+    bench: Bench, loaded: Workload, traced_size: int | None
+) -> tuple[int | None, str]:
     """Return the only size of batches that the workload takes, and why; None if it takes others."""
     one_size, reason = size_of_data(bench, loaded)
     if one_size is not None or _model_takes_batch(loaded):
@@ -129,7 +142,9 @@ def _model_takes_batch(loaded: Workload) -> bool:
     return takes_batch_size(build, loaded.model_kwargs)
 
 
-def _of_data(bench: Bench, loaded: Workload, knobs: Names, untuned: Names) -> dict[str, Any]:
+def _of_data(
+    bench: Bench, loaded: Workload, knobs: Names, untuned: Names
+) -> dict[str, Any]:
     data = bench.data
     factory = resolve_reference("data", loaded.data)
     given_steps = bench.options.get(fit_options.STEPS_PER_EPOCH)
@@ -138,8 +153,12 @@ def _of_data(bench: Bench, loaded: Workload, knobs: Names, untuned: Names) -> di
         "knobs": knobs,
         "required": required_of(factory, knobs.values()),
         "defaults": _defaults(bench, factory, knobs),
-        "untuned": data.not_taken(factory, loaded.data_kwargs) | data.kept(knobs) | dict(untuned),
-        "sample_count": given_steps * data.batch_samples if given_steps else data.sample_count(),
+        "untuned": data.not_taken(factory, loaded.data_kwargs)
+        | data.kept(knobs)
+        | dict(untuned),
+        "sample_count": given_steps * data.batch_samples
+        if given_steps
+        else data.sample_count(),
         "counts_last_batch": bool(given_steps) or data.counts_last_batch,
         "batch_parts": data.part_count,
         "batch_callbacks": bench.callbacks.of_batches,
@@ -168,7 +187,9 @@ def _of_model(bench: Bench, loaded: Workload, batch: Any) -> dict[str, Any]:
     }
 
 
-def _of_step(bench: Bench, loaded: Workload, step: StepEstimator | None) -> dict[str, Any]:
+def _of_step(
+    bench: Bench, loaded: Workload, step: StepEstimator | None
+) -> dict[str, Any]:
     model = bench.model
     backend = backends.current()
     placement = bench.context.placement
@@ -178,7 +199,9 @@ def _of_step(bench: Bench, loaded: Workload, step: StepEstimator | None) -> dict
         name = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
     place = ""
     if bench.method.trains:
-        place = accumulation.place_of(model, resolve_reference("build_model", loaded.build_model))
+        place = accumulation.place_of(
+            model, resolve_reference("build_model", loaded.build_model)
+        )
     is_unused = step is not None and not step.uses_model_optimizer
     if is_unused and place != accumulation.BUILD_MODEL:
         place = ""
@@ -187,7 +210,9 @@ def _of_step(bench: Bench, loaded: Workload, step: StepEstimator | None) -> dict
         alternates = True
     return {
         "optimizer": name,
-        "optimizer_bytes": bytes_of_optimizers(model) if step is None else step.optimizer_bytes,
+        "optimizer_bytes": bytes_of_optimizers(model)
+        if step is None
+        else step.optimizer_bytes,
         "accumulates_by": place,
         "accumulation_steps": accumulation.steps_in(model),
         "stacks_steps": backend.stacks_steps(),
@@ -233,7 +258,9 @@ def _scanned(bench: Bench) -> batch_shapes.BatchShapes | None:
     if len(lengths) == 1 and not data.leaves_workers:
         asked = context.spec.config.batch_size or data.batch_samples
     shapes: batch_shapes.BatchShapes | None
-    shapes = call_reported(context.report_error, batch_shapes.scan, data.user_batches(), asked)
+    shapes = call_reported(
+        context.report_error, batch_shapes.scan, data.user_batches(), asked
+    )
     if shapes is not None:
         shapes.save(context.folder)
         if shapes.asked is not None:
@@ -314,7 +341,11 @@ def _fork_problem(context: TrialContext, data: FitInput, knobs: Names) -> str | 
     context.enter(Phase.FORKING)
     backend = backends.current()
     # on a GPU, this applies to Keras's own pool
-    if context.placement.gpus and not data.has_processes and backend.fork_problem_on_gpu:
+    if (
+        context.placement.gpus
+        and not data.has_processes
+        and backend.fork_problem_on_gpu
+    ):
         return backend.fork_problem_on_gpu
     backend.start()  # its threads are there in training, too
     is_sent = data.keras_starts_workers and fits_twice(context)

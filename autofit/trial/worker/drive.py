@@ -41,8 +41,12 @@ class KerasCall:
 
 
 CALLS = {
-    "fit": KerasCall("fit", "train_function", "train_step", "stop_training", Phase.TRAINING),
-    "predict": KerasCall("predict", "predict_function", "predict_step", "stop_predicting"),
+    "fit": KerasCall(
+        "fit", "train_function", "train_step", "stop_training", Phase.TRAINING
+    ),
+    "predict": KerasCall(
+        "predict", "predict_function", "predict_step", "stop_predicting"
+    ),
     "evaluate": KerasCall("evaluate", "test_function", "test_step", "stop_evaluating"),
 }
 
@@ -150,7 +154,9 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
             self._context.enter(phase)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        if not self._method.trains:  # these are the steps of `evaluate`, not those of a validation
+        if (
+            not self._method.trains
+        ):  # these are the steps of `evaluate`, not those of a validation
             self.on_train_begin()
             return
         self._later_calls.clear()

@@ -25,7 +25,9 @@ _FIRST_SIZES = (8, 32)  # two sizes define a line
 _MOST_ROUNDS = 5  # of compilations near the largest batch
 _CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
 _LARGEST_BATCH = 2**20
-_DIGITS = 5  # binary digits of a size in the search, as a multiple of what the step takes
+_DIGITS = (
+    5  # binary digits of a size in the search, as a multiple of what the step takes
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class TracedStep:
         problem = self.problem
         if self.estimator is not None and not problem:
             try:
-                for message in self._estimates(self.estimator, context.spec, sizes, samples):
+                for message in self._estimates(
+                    self.estimator, context.spec, sizes, samples
+                ):
                     context.send(message)
             # a limitation of the estimate: the workload is tuned without an estimate
             except Exception as error:
@@ -55,7 +59,11 @@ class TracedStep:
         context.send(Message(estimate_problem=problem))
 
     def _estimates(
-        self, step: StepEstimator, spec: TrialSpec, sizes: Sequence[int], samples: int | None
+        self,
+        step: StepEstimator,
+        spec: TrialSpec,
+        sizes: Sequence[int],
+        samples: int | None,
     ) -> Iterator[Message]:
         for gpu in absent_gpu.find(spec.gpus):
             yield Message(gpus=(on_gpu(step, gpu, sizes, self.multiple_of, samples),))
@@ -88,7 +96,9 @@ def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:
     errors = []
     for multiple in attempts:
         try:
-            step = backend.estimator(TrainStep(bench.model, batch, device, multiple, data_tensors))
+            step = backend.estimator(
+                TrainStep(bench.model, batch, device, multiple, data_tensors)
+            )
         except Exception as error:
             errors.append(first_line(error))
             continue
@@ -112,7 +122,9 @@ def on_gpu(
     total = gpu.total_bytes
     problem = ""
     # a backend that takes what it needs gets all but a context
-    usable = min(total - cuda_memory.CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total)
+    usable = min(
+        total - cuda_memory.CONTEXT_BYTES, backends.current().pool_bytes(gpu) or total
+    )
     footprints: dict[int, Footprint] = {}
     if multiple_of is not None:
         wanted = (*sizes, *_FIRST_SIZES)
@@ -138,7 +150,9 @@ def _fitting(footprints: Mapping[int, Footprint], usable: int) -> list[int]:
     return sorted(size for size in footprints if footprints[size].upper_bytes <= usable)
 
 
-def _nearer(footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int) -> int:
+def _nearer(
+    footprints: Mapping[int, Footprint], usable: int, multiple: int, most: int
+) -> int:
     """Return the size that takes `usable` bytes, on the line through two of the footprints.
 
     It is a size that they have if none is better.

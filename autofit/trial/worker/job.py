@@ -24,7 +24,8 @@ _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 # TensorFlow writes into its message where an operation was traced: our frames, and the program of
 # a trial's process
 _TRACED_BY_US = re.compile(
-    rf'^  File "(?:{re.escape(_PACKAGE)}.*|<string>", line 1, in <module>)\n\n?', re.MULTILINE
+    rf'^  File "(?:{re.escape(_PACKAGE)}.*|<string>", line 1, in <module>)\n\n?',
+    re.MULTILINE,
 )
 
 
@@ -113,16 +114,20 @@ def user_failure(error: BaseException) -> Failure:
     is_oom = type(error).__name__ in _MEMORY_ERRORS
     kind = FailureKind.HOST_OOM if is_oom else FailureKind.ERROR
     text = user_traceback(error)
-    if "UnparsedFlagAccessError" in text:  # grain reads absl's flags before it starts processes
-        text = (
-            f"{text.rstrip()} Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
-        )
+    if (
+        "UnparsedFlagAccessError" in text
+    ):  # grain reads absl's flags before it starts processes
+        text = text.rstrip()
+        text += " Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
     reason = text
     for line in text.splitlines():
         # TensorFlow ends its errors with the operation, which tells users nothing
         if line.strip() and not line.lstrip().startswith("[["):
             reason = line
-    if isinstance(error, FileNotFoundError) and not Path(error.filename or "/").is_absolute():
+    if (
+        isinstance(error, FileNotFoundError)
+        and not Path(error.filename or "/").is_absolute()
+    ):
         text += f"\nRelative paths start from the working folder, {Path.cwd()}\n"
     return Failure(kind, reason, text)
 
@@ -144,7 +149,9 @@ def user_traceback(error: BaseException) -> str:
     link: traceback.TracebackException | None = report
     while link is not None:
         frames = [
-            f for f in link.stack if not f.filename.startswith((_PACKAGE, "<frozen importlib"))
+            f
+            for f in link.stack
+            if not f.filename.startswith((_PACKAGE, "<frozen importlib"))
         ]
         link.stack = traceback.StackSummary.from_list(frames)
         link = link.__cause__ or link.__context__

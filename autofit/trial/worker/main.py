@@ -116,7 +116,9 @@ def finish(context: TrialContext, backend: Backend, do: Callable[[], None]) -> i
         # torch's handler of this signal raises for each worker that ends
         with contextlib.suppress(RuntimeError):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it ran just before it was removed
+        signal.signal(
+            signal.SIGCHLD, signal.SIG_DFL
+        )  # if it ran just before it was removed
         context.send(Message(failure=_failure(context, backend, error)))
         return 1
     return 0
@@ -125,7 +127,9 @@ def finish(context: TrialContext, backend: Backend, do: Callable[[], None]) -> i
 def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
         # data that was described has wrong batches for this config only
-        is_of_config = isinstance(error, BatchError) and context.spec.role is not Role.DESCRIBE
+        is_of_config = (
+            isinstance(error, BatchError) and context.spec.role is not Role.DESCRIBE
+        )
         kind = FailureKind.ERROR if is_of_config else FailureKind.USAGE
         return Failure(kind, error.problem, key=error.key)
     died = data_workers.of_loader(error)
@@ -139,7 +143,9 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     exhausted = backend.exhausted(error)
     if exhausted is None:
         return user_failure(error)
-    return Failure(exhausted, first_line(error), device_peak_bytes=context.peaks.highest())
+    return Failure(
+        exhausted, first_line(error), device_peak_bytes=context.peaks.highest()
+    )
 
 
 def die_with_parent() -> None:

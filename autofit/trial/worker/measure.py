@@ -34,7 +34,10 @@ def measure(context: TrialContext, loaded: Workload) -> None:
 def _send(bench: Bench, readings: Readings) -> None:
     context = bench.context
     rate = readings.steady.rate()
-    fields: dict[str, Any] = {"samples_per_second": rate.samples_per_second, "spread": rate.spread}
+    fields: dict[str, Any] = {
+        "samples_per_second": rate.samples_per_second,
+        "spread": rate.spread,
+    }
     if isinstance(readings.epochs, Epochs):
         fields |= readings.epochs.readings(rate)
     else:
@@ -46,7 +49,9 @@ def _send(bench: Bench, readings: Readings) -> None:
         fields[f"{name}_is_read"] = is_read
     peak = context.peaks.highest()
     limit = context.spec.limits.device_bytes
-    notice = context.peaks.backend.allocator_notice(peak, limit) if peak and limit else ""
+    notice = (
+        context.peaks.backend.allocator_notice(peak, limit) if peak and limit else ""
+    )
     measured = Measurement(
         Outcome.OK,
         Evidence("finished"),

@@ -11,7 +11,11 @@ from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
 from autofit.trial.worker.job import TrialContext
 from autofit.workload.binding import resolve_reference
-from autofit.workload.fit_options import PREDICT, VALIDATION_BATCH_SIZE, VALIDATION_SPLIT
+from autofit.workload.fit_options import (
+    PREDICT,
+    VALIDATION_BATCH_SIZE,
+    VALIDATION_SPLIT,
+)
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
 from autofit.workload.inputs.knobs import is_pydataset

@@ -40,7 +40,9 @@ class Plan:
     def of_one_step(cls, data: FitInput, samples: int, phase: Phase) -> Plan:
         """Plan a single step on a batch of the data."""
         clock = StepClock(samples, math.inf, steps=1)
-        return cls(data.fit_arguments(1), {phase: clock}, ends_by_itself=data.ends_by_itself)
+        return cls(
+            data.fit_arguments(1), {phase: clock}, ends_by_itself=data.ends_by_itself
+        )
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ def repeating(
 
 
 class _RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
-    def __init__(self, batches: Sequence[Any], length: int, opening: Sequence[Any]) -> None:
+    def __init__(
+        self, batches: Sequence[Any], length: int, opening: Sequence[Any]
+    ) -> None:
         super().__init__()
         self._batches = batches
         self._length = length

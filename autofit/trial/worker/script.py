@@ -43,7 +43,13 @@ _SLOW_SECONDS = 10.0  # of a script before it calls `fit`: longer than a usual t
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 # which read the environment when they are imported
 _LIBRARIES = (*backends.NAMES, "keras")
-_LOOPS = ("train_on_batch", "GradientTape", "stateless_apply", "value_and_grad", ".backward(")
+_LOOPS = (
+    "train_on_batch",
+    "GradientTape",
+    "stateless_apply",
+    "value_and_grad",
+    ".backward(",
+)
 _SEARCHES = ("keras_tuner", "kerastuner", "optuna", "ray")
 
 
@@ -123,7 +129,9 @@ class ScriptRun:
 
     def _stop(self, problem: str) -> None:
         def refuse() -> None:
-            raise UsageError(f"{problem}: each trial would, too. Allow it with --writes")
+            raise UsageError(
+                f"{problem}: each trial would, too. Allow it with --writes"
+            )
 
         self._end(self._start_again if self._open_calls else refuse)
 
@@ -147,7 +155,9 @@ class ScriptRun:
 
     def _refuse_own_tune(self, _: Any) -> None:
         script = self._script
-        raise UsageError(f"{script.name} calls autofit itself; run it as {script.command}")
+        raise UsageError(
+            f"{script.name} calls autofit itself; run it as {script.command}"
+        )
 
     def _install(self, keras: Any) -> None:
         """Take the place of `keras.Model.fit` until the call that is tuned."""
@@ -212,7 +222,9 @@ class ScriptRun:
             self._note(found)
         named = bind_all(loaded, resolve_reference)
         is_described = self._context.spec.role is Role.DESCRIBE
-        of_script = _of_script(self._script, found, loaded, seconds) if is_described else {}
+        of_script = (
+            _of_script(self._script, found, loaded, seconds) if is_described else {}
+        )
         main.work(self._context, loaded, named, of_script)
 
     def _note(self, found: Reached) -> None:

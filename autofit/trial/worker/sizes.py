@@ -40,15 +40,21 @@ def size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     lengths = [length_of(leaf) for leaf in leaves(data.batch())]
     if asked is None or data.fit_makes_batches or not fits_twice(bench.context):
         return None, ""
-    fewer = max(1, min(asked, *lengths) // 2)  # the data set may be smaller than one batch
+    fewer = max(
+        1, min(asked, *lengths) // 2
+    )  # the data set may be smaller than one batch
     try:
         smaller = _opened_again(bench, loaded, fewer)
         again = [length_of(leaf) for leaf in leaves(smaller.batch())]
         # data may draw any number of batches, but a length that was computed for this size is too
         # long for a larger one
-        is_suspect = data.computes_length and smaller.epoch_batches == data.epoch_batches
+        is_suspect = (
+            data.computes_length and smaller.epoch_batches == data.epoch_batches
+        )
         larger = _opened_again(bench, loaded, 2 * asked) if is_suspect else data
-    except Exception:  # data that cannot make such small or large batches does follow the knob
+    except (
+        Exception
+    ):  # data that cannot make such small or large batches does follow the knob
         return None, ""
     if again == lengths and fewer not in lengths:
         return size, _BY_DATA.format(size)
@@ -59,7 +65,9 @@ def size_of_data(bench: Bench, loaded: Workload) -> tuple[int | None, str]:
     return None, ""
 
 
-def size_of_step(bench: Bench, loaded: Workload, traced_size: int | None) -> tuple[int | None, str]:
+def size_of_step(
+    bench: Bench, loaded: Workload, traced_size: int | None
+) -> tuple[int | None, str]:
     """Return the only size that a step was traced for if it fails on another, and why."""
     if traced_size is None or not fits_twice(bench.context):
         return None, ""

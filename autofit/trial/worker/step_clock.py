@@ -25,7 +25,9 @@ _BLOCK_SECONDS = 0.15
 _ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
 _FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
 _FEWEST_STEPS = 3  # steady steps that any rate needs
-_MOST_DRAINS = 3  # largest drain, in queues: if both rates are alike, the queue never empties
+_MOST_DRAINS = (
+    3  # largest drain, in queues: if both rates are alike, the queue never empties
+)
 # a queue is full when no batch is made for this long, or for the time of three batches
 _QUIET_SECONDS = 0.3
 _QUIET_BATCHES = 3
@@ -62,7 +64,9 @@ class SteadyRate:
     blocks: tuple[End, ...] = ()
 
 
-def ceiling(alone: SteadyRate | None, together: SteadyRate) -> tuple[float | None, bool]:
+def ceiling(
+    alone: SteadyRate | None, together: SteadyRate
+) -> tuple[float | None, bool]:
     """Return the rate of step or pipeline alone, raised to that of both, and if it was read."""
     if alone is None:
         return None, False
@@ -101,7 +105,9 @@ def steady_rate(ends: Sequence[End], batch_samples: int) -> SteadyRate:
     )
 
 
-def steps_to_drain(queued: int, begun: int, input_rate: float, compute_rate: float) -> int:
+def steps_to_drain(
+    queued: int, begun: int, input_rate: float, compute_rate: float
+) -> int:
     """Return the steps in which a queue of `queued` steps is drained while it is filled."""
     # It is at least `queued` and at most three times `queued`: what remains drains slowly and
     # hardly affects the rate. If steps wait for the pipeline, those for which batches are `begun`
@@ -135,8 +141,12 @@ class StepClock:
     measure_seconds: float
     # first steps that are not counted; fewer, but at least two, if they take more than a second
     warm_up: int = 2
-    warm_up_seconds: float = 0.0  # shortest warm-up: an idle GPU takes time to raise its clock
-    prefilled: int = 0  # steps after the stall that consume the full queue and are not counted
+    warm_up_seconds: float = (
+        0.0  # shortest warm-up: an idle GPU takes time to raise its clock
+    )
+    prefilled: int = (
+        0  # steps after the stall that consume the full queue and are not counted
+    )
     # of a run whose rate is not read; None to count until the rate is precise
     steps: int | None = None
     # spread at which the run may end early; 0 to use all of `measure_seconds`
@@ -147,10 +157,14 @@ class StepClock:
     stall: Callable[[], None] | None = None
     # called once after the steady part, which two more steps follow
     closing: Callable[[], None] | None = None
-    most_ahead: int | None = None  # largest number of steps in flight; None for no limit
+    most_ahead: int | None = (
+        None  # largest number of steps in flight; None for no limit
+    )
     # samples so far, a number that changes; None if each step takes `batch_samples`
     taken: Any = None
-    round_steps: int = 1  # from one recorded end to the next; that many batches may arrive together
+    round_steps: int = (
+        1  # from one recorded end to the next; that many batches may arrive together
+    )
 
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
@@ -221,7 +235,10 @@ class StepClock:
                 self._add_end(*self._ahead.popleft())
             return
         now = time.perf_counter()
-        if self.steps_done >= self._next_awaited or now - self._awaited_at >= _BLOCK_SECONDS:
+        if (
+            self.steps_done >= self._next_awaited
+            or now - self._awaited_at >= _BLOCK_SECONDS
+        ):
             self._awaited_at = now
             # the first steps are recorded more often: many slow steps may be dispatched before the
             # first of them ends
@@ -249,13 +266,19 @@ class StepClock:
         seconds = end - began
         if seconds >= self.measure_seconds:
             return True
-        if seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS or end < self._compared_at + _BLOCK_SECONDS:
+        if (
+            seconds < _FEWEST_BLOCKS * _BLOCK_SECONDS
+            or end < self._compared_at + _BLOCK_SECONDS
+        ):
             return False
         self._compared_at = end  # once a block: more often would slow down quick steps
         rate = self.rate()
         if rate.samples_per_second * (1 + rate.spread) < (self.to_beat or 0.0):
             return True
-        return seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS and rate.spread <= self.enough_spread
+        return (
+            seconds >= _ENOUGH_BLOCKS * _BLOCK_SECONDS
+            and rate.spread <= self.enough_spread
+        )
 
 
 @dataclass(eq=False)
@@ -277,7 +300,9 @@ class Epochs:
     steps: int
     samples: int  # of one of the user's epochs
     measure_seconds: float  # the epochs go on for this long
-    are_whole: bool  # if they are, only their ends count, so that nothing waits for a step
+    are_whole: (
+        bool  # if they are, only their ends count, so that nothing waits for a step
+    )
 
     def __post_init__(self) -> None:
         self.steps_done = 0
@@ -300,7 +325,9 @@ class Epochs:
         self._ends.append((self._end(), len(self._ends)))
         self._is_first = True
         seconds = self._ends[-1][0] - self._ends[0][0]
-        self.done = len(self._ends) >= _FEWEST_EPOCHS and seconds >= self.measure_seconds
+        self.done = (
+            len(self._ends) >= _FEWEST_EPOCHS and seconds >= self.measure_seconds
+        )
 
     # of the last call
     def _end(self) -> float:
@@ -330,7 +357,11 @@ class Epochs:
 
 
 def planned_epochs(
-    data: FitInput, options: Mapping[str, Any], spec: TrialSpec, execution: int, rate: float
+    data: FitInput,
+    options: Mapping[str, Any],
+    spec: TrialSpec,
+    execution: int,
+    rate: float,
 ) -> Epochs | str:
     """Plan which epochs to time; return why none is, or "" if the trial is not asked for it.
 
@@ -356,11 +387,15 @@ def planned_epochs(
     if length is not None and not keeps_iterator and is_whole:
         arguments = data.epoch_arguments(length, math.ceil(MOST_STEPS / length))
         full_samples = length * data.batch_samples
-        return Epochs(arguments, length, full_samples, spec.measure_seconds, are_whole=True)
+        return Epochs(
+            arguments, length, full_samples, spec.measure_seconds, are_whole=True
+        )
     # all workers make batches at the beginning of an epoch, as in the user's; if steps are slow,
     # there are few
     call_samples = data.batch_samples * execution
-    most_calls = math.floor(spec.measure_seconds * rate / (_FEWEST_EPOCHS * call_samples))
+    most_calls = math.floor(
+        spec.measure_seconds * rate / (_FEWEST_EPOCHS * call_samples)
+    )
     busy_calls = math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution)
     steps = max(_FEWEST_CALLS, min(busy_calls, most_calls)) * execution
     if keeps_iterator:

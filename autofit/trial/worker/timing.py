@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
 _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
-_FEWEST_CALLS = 3  # of the train function that are timed, however many batches a call takes
+_FEWEST_CALLS = (
+    3  # of the train function that are timed, however many batches a call takes
+)
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 # the first step is traced, and those up to the sixth are slow: they warm up the timed run
@@ -41,9 +43,13 @@ _FIRST_EPOCH_STEPS = 6
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
 _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
-_VALIDATION_STEPS = 10  # steps of a confirming run: their memory counts, their time does not
+_VALIDATION_STEPS = (
+    10  # steps of a confirming run: their memory counts, their time does not
+)
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-_BRIEF_SECONDS = 0.5  # of steady training if whole epochs are timed, which are the rate then
+_BRIEF_SECONDS = (
+    0.5  # of steady training if whole epochs are timed, which are the rate then
+)
 # of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
 _IDLE_CALL_SECONDS = 0.05
 # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
@@ -97,7 +103,10 @@ def confirm(bench: Bench) -> Plans[Readings]:
     if spec.reads_memory and bench.method.trains:
         given = bench.options.get(fit_options.VALIDATION_STEPS)
         steps = min(_VALIDATION_STEPS, given or _VALIDATION_STEPS)
-    rates = Rates(spec.input_samples_per_second or 0.0, spec.compute_samples_per_second or math.inf)
+    rates = Rates(
+        spec.input_samples_per_second or 0.0,
+        spec.compute_samples_per_second or math.inf,
+    )
     steady, epochs = yield from _train(
         bench, rates, validation_steps=steps, is_traced=False, enough_spread=0.0
     )
@@ -173,10 +182,14 @@ def _time_input(bench: Bench) -> Plans[SteadyRate]:
     ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(data, ahead)
     # if all workers run at once
-    batch_seconds = max(data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS)
+    batch_seconds = max(
+        data.batch_seconds / (_INPUT_SPEEDUP * workers), _PASSING_SECONDS
+    )
     # several devices share each batch evenly
     one_sample = backends.current().distribution_of(bench.model) is None
-    steps = min(bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds))
+    steps = min(
+        bench.model.steps_per_execution, math.ceil(_IDLE_CALL_SECONDS / batch_seconds)
+    )
     model = bench.idle_model(steps)
     execution = model.steps_per_execution
 
@@ -245,7 +258,9 @@ def _train(
         yield Plan(arguments, apart, first)
         first = None
     is_compiled = is_traced or bool(apart or together)
-    clock = _steady_clock(bench, rates, is_compiled=is_compiled, is_brief=is_whole, **ends)
+    clock = _steady_clock(
+        bench, rates, is_compiled=is_compiled, is_brief=is_whole, **ends
+    )
     arguments = data.fit_arguments(MOST_STEPS)
     if not data.ends_by_itself:
         arguments |= validation
@@ -327,7 +342,9 @@ def _steady_clock(
     def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
-            step_clock.wait_until_full(lambda: data.batches_made() or 0, data.batch_seconds)
+            step_clock.wait_until_full(
+                lambda: data.batches_made() or 0, data.batch_seconds
+            )
             clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
@@ -342,7 +359,9 @@ def _steady_clock(
         if not rates.fills_queue and context.spec.reads_memory:
             closing = fill
     seconds = context.spec.measure_seconds
-    steps, fewest_calls = (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
+    steps, fewest_calls = (
+        (_WARM_UP_STEPS, 1) if is_compiled else (_FIRST_EPOCH_STEPS, 2)
+    )
     clock = StepClock(
         data.batch_samples * execution,
         min(_BRIEF_SECONDS, seconds) if is_brief else seconds,

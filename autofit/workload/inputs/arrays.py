@@ -39,7 +39,9 @@ class Arrays(FitInput):
     tunes = ()  # a function that makes arrays needs no knobs
     ends_by_itself = False
     fit_makes_batches = True
-    of_fixed_size = True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
+    of_fixed_size = (
+        True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
+    )
     epoch_batches: int  # without a partial batch
 
     def _open(self) -> None:
@@ -53,7 +55,9 @@ class Arrays(FitInput):
                 f"the arrays have different numbers of samples: {sorted([self._count, *others])}"
             )
         if self._count == 0:
-            raise UsageError("the arrays have no samples: the length of their first axis is 0")
+            raise UsageError(
+                "the arrays have no samples: the length of their first axis is 0"
+            )
         # whose `fit` turns whole arrays into tensors
         self.one_fit = backends.current().uses_tfdata
         self.batch_samples = max(1, min(self._config.batch_size or 32, self._count))
@@ -78,7 +82,11 @@ class Arrays(FitInput):
         # as `fit` packs them: it ignores weights without targets, and x alone is a tuple only if it
         # is a nest of arrays
         parts = tuple(itertools.takewhile(lambda part: part is not None, batch))
-        return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple | list) else parts
+        return (
+            parts[0]
+            if len(parts) == 1 and not isinstance(parts[0], tuple | list)
+            else parts
+        )
 
     def sample_count(self) -> int | None:
         return self._count
@@ -94,7 +102,9 @@ class Arrays(FitInput):
                 "for validation; change it",
                 key="fit_kwargs.validation_split",
             )
-        return self._of(self._rows(0, training)), self._of(self._rows(training, self._count))
+        return self._of(self._rows(0, training)), self._of(
+            self._rows(training, self._count)
+        )
 
     def _of(self, data: Any) -> Arrays:
         other = Arrays(
@@ -117,7 +127,9 @@ class Arrays(FitInput):
     ) -> dict[str, Any]:
         batches = min(self.epoch_batches, most_batches or self.epoch_batches)
         rows = self._rows(0, batches * self.batch_samples)
-        arguments: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), rows, strict=False))
+        arguments: dict[str, Any] = dict(
+            zip(("x", "y", "sample_weight"), rows, strict=False)
+        )
         arguments["batch_size"] = self.batch_samples
         arguments["epochs"] = math.ceil(steps / batches)
         return arguments
@@ -158,11 +170,15 @@ class Arrays(FitInput):
             )
             if types != [part.dtype for part in parts]:
                 cast.append(size)
-            copied.append(0 if hasattr(array, "numpy") else size)  # tensors are not copied
+            copied.append(
+                0 if hasattr(array, "numpy") else size
+            )  # tensors are not copied
         if not self.one_fit:
             return ArrayBytes(from_files, tuple(cast))
         # while an array is copied, the tensors of the arrays after it do not exist yet
-        beyond_tensors = max(size - sum(copied[index + 1 :]) for index, size in enumerate(copied))
+        beyond_tensors = max(
+            size - sum(copied[index + 1 :]) for index, size in enumerate(copied)
+        )
         return ArrayBytes(
             from_files,
             tuple(copied),
@@ -176,7 +192,9 @@ class Arrays(FitInput):
     ) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):
             return self._parts
-        return tuple(_each(part, lambda array: array[first:end]) for part in self._parts)
+        return tuple(
+            _each(part, lambda array: array[first:end]) for part in self._parts
+        )
 
 
 def _has_samples(leaf: Any) -> bool:
@@ -204,14 +222,20 @@ def _without_index(array: Any) -> Any:
 # as a train step sees the rows; ragged and sparse tensors stay as they are
 def _converted(array: Any) -> Any:
     rows = dense(array)
-    return np.array(rows, _trained_type(rows.dtype)) if hasattr(rows, "__array__") else rows
+    return (
+        np.array(rows, _trained_type(rows.dtype))
+        if hasattr(rows, "__array__")
+        else rows
+    )
 
 
 def _trained_type(kind: Any) -> np.dtype[Any]:
     import keras  # heavy: must stay out of the parent
 
     # `fit` converts floats to Keras's precision
-    return np.dtype(str(keras.config.floatx()) if np.issubdtype(kind, np.floating) else kind)
+    return np.dtype(
+        str(keras.config.floatx()) if np.issubdtype(kind, np.floating) else kind
+    )
 
 
 def _is_mapped(array: Any) -> bool:

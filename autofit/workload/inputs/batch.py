@@ -33,7 +33,9 @@ def mapped(nest: Any, function: Callable[[Any], Any]) -> Any:
 
 def is_array(leaf: Any) -> bool:
     """Return whether a leaf is an array, a tensor, or a data frame."""
-    return hasattr(leaf, "shape") and (hasattr(leaf, "dtype") or hasattr(leaf, "dtypes"))
+    return hasattr(leaf, "shape") and (
+        hasattr(leaf, "dtype") or hasattr(leaf, "dtypes")
+    )
 
 
 def is_ragged(leaf: Any) -> bool:
@@ -60,7 +62,10 @@ def components(leaf: Any) -> list[Any]:
     and sparse ones.
     """
     if is_ragged(leaf):
-        return [leaf.flat_values.numpy(), *(splits.numpy() for splits in leaf.nested_row_splits)]
+        return [
+            leaf.flat_values.numpy(),
+            *(splits.numpy() for splits in leaf.nested_row_splits),
+        ]
     if hasattr(leaf, "dense_shape"):
         return [leaf.indices.numpy(), leaf.values.numpy()]
     if is_sparse(leaf):

@@ -16,12 +16,21 @@ import numpy as np
 from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 from autofit.records.trial import FitConfig
-from autofit.workload.inputs.batch import dense, is_array, leaves, length_of, mapped, samples_of
+from autofit.workload.inputs.batch import (
+    dense,
+    is_array,
+    leaves,
+    length_of,
+    mapped,
+    samples_of,
+)
 from autofit.workload.inputs.knobs import fixed_in, knobs_of, switches_of
 
 # gets each error of the user's code while batches are made
 ReportError = Callable[[BaseException], None]
-ONE_SAMPLE = 2  # value of `is_over` if workers may repeat a single sample instead of a batch
+ONE_SAMPLE = (
+    2  # value of `is_over` if workers may repeat a single sample instead of a batch
+)
 
 
 class BatchError(UsageError):
@@ -32,10 +41,14 @@ class BatchError(UsageError):
 class ArrayBytes:
     """Memory that arrays take while training, in bytes."""
 
-    mapped: int = 0  # arrays that are mapped from files; training reads them into memory
+    mapped: int = (
+        0  # arrays that are mapped from files; training reads them into memory
+    )
     # the copies that `fit` trains on, in the order in which it makes them
     tensors: tuple[int, ...] = ()
-    conversion: int = 0  # temporary copies that exist only while `fit` makes the tensors
+    conversion: int = (
+        0  # temporary copies that exist only while `fit` makes the tensors
+    )
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
         """Return the memory of these arrays together with that of `other`, which `fit` copies after
@@ -62,7 +75,9 @@ class BatchMaker:
     # on making batches.
 
     report_error: ReportError
-    made: Any  # a `multiprocessing.Value`: the batches made by all threads and processes
+    made: (
+        Any  # a `multiprocessing.Value`: the batches made by all threads and processes
+    )
     # a `multiprocessing.Value`: 0, 1 or ONE_SAMPLE; None if the pipeline does not run alone
     is_over: Any = None
     _last: Any = None
@@ -98,7 +113,9 @@ class FitInput(ABC):
     source: ClassVar[str]  # what makes the batches, for error messages
     # parameters and return value of a function that makes such data, as an example
     factory: ClassVar[tuple[str, str]]
-    tunes: ClassVar[tuple[str, ...]] = ("batch_size",)  # knobs that such data usually takes
+    tunes: ClassVar[tuple[str, ...]] = (
+        "batch_size",
+    )  # knobs that such data usually takes
     # what its library calls the knobs, where that is not Keras's name
     own_names: ClassVar[Mapping[str, str]] = {}
     # whether `fit` ends after exactly the steps that `fit_arguments` was given
@@ -227,7 +244,11 @@ class FitInput(ABC):
         """Return the number of samples in one epoch, counting the last batch as full; None if
         unknown.
         """
-        return None if self.epoch_batches is None else self.epoch_batches * self.batch_samples
+        return (
+            None
+            if self.epoch_batches is None
+            else self.epoch_batches * self.batch_samples
+        )
 
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
@@ -268,8 +289,12 @@ class FitInput(ABC):
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less
         time to pass on.
         """
-        if self._is_over is not None:  # a DataLoader passes on tensors, which are left whole
-            self._is_over.value = ONE_SAMPLE if one_sample and not self.has_processes else 1
+        if (
+            self._is_over is not None
+        ):  # a DataLoader passes on tensors, which are left whole
+            self._is_over.value = (
+                ONE_SAMPLE if one_sample and not self.has_processes else 1
+            )
             self._is_over = None
 
     def without_targets(self) -> FitInput:
@@ -310,7 +335,9 @@ class FitInput(ABC):
         batch = next(iter(batches), None)
         self.batch_seconds = time.perf_counter() - started
         if batch is None:
-            raise BatchError(f"{self.source} is empty; make it return at least one batch")
+            raise BatchError(
+                f"{self.source} is empty; make it return at least one batch"
+            )
         self._batch = self._as_batch(batch)
         self.batch_samples = samples_of(self._batch, self._config.batch_size)
 
@@ -344,14 +371,19 @@ class FitInput(ABC):
         if self.taken is not None:  # each batch is asked once, when `fit` takes it
             self.taken += length_of(leaves(batch)[0])
             return True
-        return not self._counts_samples or length_of(leaves(batch)[0]) >= self.batch_samples
+        return (
+            not self._counts_samples
+            or length_of(leaves(batch)[0]) >= self.batch_samples
+        )
 
     def _batches_of(self, make: Callable[[], Iterable[Any]]) -> Iterator[Any]:
         """Yield the batches of an epoch that `make` begins; report the errors of the user's
         code.
         """
         batches = call_reported(self._report_error, lambda: iter(make()))
-        while (batch := call_reported(self._report_error, next, batches, None)) is not None:
+        while (
+            batch := call_reported(self._report_error, next, batches, None)
+        ) is not None:
             yield batch
 
     def _require_passed_on(
@@ -397,4 +429,8 @@ def call_reported(
 
 def _first_entry(leaf: Any) -> Any:
     # tensors are left alone: in a forked process, operations on them may hang
-    return leaf[:1] if hasattr(leaf, "__array_interface__") and length_of(leaf) > 1 else leaf
+    return (
+        leaf[:1]
+        if hasattr(leaf, "__array_interface__") and length_of(leaf) > 1
+        else leaf
+    )

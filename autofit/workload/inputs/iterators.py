@@ -66,11 +66,15 @@ class Grain(FitInput):
                 "these two parameters"
             )
         self.applied = replace(
-            self._config, batch_size=None, use_multiprocessing=self.has_processes or None
+            self._config,
+            batch_size=None,
+            use_multiprocessing=self.has_processes or None,
         )
         if self.has_processes:
             # grain's default
-            self.applied = replace(self.applied, prefetch_factor=self.applied.prefetch_factor or 1)
+            self.applied = replace(
+                self.applied, prefetch_factor=self.applied.prefetch_factor or 1
+            )
         self._keep_first(self._epoch())
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
@@ -79,11 +83,14 @@ class Grain(FitInput):
         # one iterator serves the look of Keras and the training: another would start the processes
         # again
         batches = repeated(
-            lambda: filter(self._is_full, self._batches_of(lambda: self._data)), steps + _LOOKED_AT
+            lambda: filter(self._is_full, self._batches_of(lambda: self._data)),
+            steps + _LOOKED_AT,
         )
 
         class Batches(grain.DatasetIterator):  # type: ignore[misc]  # grain ships no types
-            get_state = set_state = None  # they must be defined, but a trial never goes back
+            get_state = set_state = (
+                None  # they must be defined, but a trial never goes back
+            )
 
             def __next__(self) -> Any:
                 return next(batches)
@@ -97,7 +104,11 @@ class Grain(FitInput):
     def _epoch(self) -> Any:
         # the same data without threads and processes, which would take seconds to start
         return self._reopen(
-            **{name: 0 for name in (PROCESSES, THREADS) if name in self._reopen.keywords}
+            **{
+                name: 0
+                for name in (PROCESSES, THREADS)
+                if name in self._reopen.keywords
+            }
         )
 
 

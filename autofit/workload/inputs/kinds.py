@@ -25,7 +25,15 @@ from autofit.workload.reference import Reference
 
 KINDS: dict[str, type[FitInput]] = {
     kind.kind: kind
-    for kind in (Arrays, PyDatasetInput, TfData, TorchLoader, Grain, GrainProcesses, Generator)
+    for kind in (
+        Arrays,
+        PyDatasetInput,
+        TfData,
+        TorchLoader,
+        Grain,
+        GrainProcesses,
+        Generator,
+    )
 }
 
 
@@ -110,7 +118,9 @@ def render_kwargs(
     )
     # `fit` makes the batches, even if a factory takes their size, too
     if KINDS[description.input_kind].fit_makes_batches:
-        return {name: value for name, value in given.items() if name in description.required}, given
+        return {
+            name: value for name, value in given.items() if name in description.required
+        }, given
     return given, {}
 
 

@@ -18,7 +18,9 @@ from autofit.records.knobs import (
     FitConfig,
 )
 
-NO_AUTOTUNE = "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
+NO_AUTOTUNE = (
+    "only a factory of a tf.data.Dataset takes -1 (tf.data.AUTOTUNE); give a number"
+)
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
 
 
@@ -48,7 +50,11 @@ def parameters_of(data: Any) -> Mapping[str, inspect.Parameter]:
 def switches_of(data: Any) -> set[str]:
     """Return the parameters of a factory that turn something on or off, and take no number."""
     parameters = parameters_of(data).values()
-    return {parameter.name for parameter in parameters if isinstance(parameter.default, bool)}
+    return {
+        parameter.name
+        for parameter in parameters
+        if isinstance(parameter.default, bool)
+    }
 
 
 def makes_processes(names: Mapping[str, str]) -> bool:
@@ -70,7 +76,11 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
     # PyDataset object takes the knobs that are writable attributes; arrays take none. The
     # `data_kwargs` in `fixed` and the keywords of a `functools.partial` fix knobs.
     if not callable(data):
-        return {knob: knob for knob in DATA_KNOBS if is_pydataset(data) and _can_set(data, knob)}
+        return {
+            knob: knob
+            for knob in DATA_KNOBS
+            if is_pydataset(data) and _can_set(data, knob)
+        }
     given = fixed_in(data, fixed)
     kinds = {parameter.kind for parameter in parameters_of(data).values()}
     named = {
@@ -84,7 +94,9 @@ def knobs_of(data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
         row = KNOBS[knob]
         if given.intersection(row.parameters):
             continue
-        names = [name for name in row.parameters if row.is_switch or name not in switches]
+        names = [
+            name for name in row.parameters if row.is_switch or name not in switches
+        ]
         taken = [name for name in names if name in named]
         if inspect.Parameter.VAR_KEYWORD in kinds and row.by_kwargs and knob in names:
             taken.append(knob)
@@ -106,7 +118,9 @@ def required_of(data: Any, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in required)
 
 
-def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict[str, int]:
+def defaults_of(
+    data: Any, names: Mapping[str, str], *, autotunes: bool
+) -> dict[str, int]:
     """Return the data's own values of its knobs: defaults of parameters, or attributes."""
     # without values that a config cannot have, such as None, or AUTOTUNE unless the data
     # `autotunes`
@@ -114,7 +128,11 @@ def defaults_of(data: Any, names: Mapping[str, str], *, autotunes: bool) -> dict
     own = {}
     for knob, name in names.items():
         row = KNOBS[knob]
-        value: Any = parameters[name].default if name in parameters else getattr(data, name, None)
+        value: Any = (
+            parameters[name].default
+            if name in parameters
+            else getattr(data, name, None)
+        )
         is_auto = autotunes and row.autotunes and value == AUTOTUNE
         has_type = type(value) is (bool if row.is_switch else int)
         if has_type and (is_auto or value >= row.lowest):
@@ -135,7 +153,9 @@ def as_written(config: FitConfig, data: Any, names: Mapping[str, str]) -> FitCon
     usual = {"prefetch_factor": PREFETCH_FACTOR}
     if names.get("workers") == PROCESSES:
         usual["workers"] = 0
-    whole = with_defaults(config, {**usual, **defaults_of(data, names, autotunes=False)})
+    whole = with_defaults(
+        config, {**usual, **defaults_of(data, names, autotunes=False)}
+    )
     needed = {"batch_size", *(knob for knob, name in names.items() if name in required)}
     filled = {knob: value for knob, value in whole.values().items() if knob in needed}
     return FitConfig.of({**filled, **config.values()})
@@ -150,7 +170,9 @@ def arguments_of(names: Mapping[str, str], config: FitConfig) -> dict[str, Any]:
         values["max_queue_size"] = 1  # Keras itself keeps one batch of tf.data ready
     if "prefetch_factor" in values and not config.has_queue:
         # torch's, or grain's
-        values["prefetch_factor"] = None if names["prefetch_factor"] == "prefetch_factor" else 1
+        values["prefetch_factor"] = (
+            None if names["prefetch_factor"] == "prefetch_factor" else 1
+        )
     if names.get("use_multiprocessing") == PERSISTENT:
         values["use_multiprocessing"] = config.has_queue
     return {names[knob]: value for knob, value in values.items()}

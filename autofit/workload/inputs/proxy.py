@@ -18,20 +18,28 @@ class DatasetProxy(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships 
     # enqueuer running.
 
     def __init__(
-        self, dataset: Any, count: int | None, length: int, maker: BatchMaker, **knobs: Any
+        self,
+        dataset: Any,
+        count: int | None,
+        length: int,
+        maker: BatchMaker,
+        **knobs: Any,
     ) -> None:
         super().__init__(**knobs)
         self._dataset = dataset
         self._length = length
         self._maker = maker
-        self._full = None if count is None else max(1, count - 1)  # the last batch may be partial
+        self._full = (
+            None if count is None else max(1, count - 1)
+        )  # the last batch may be partial
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
         return self._maker.make(
-            self._dataset.__getitem__, index if self._full is None else index % self._full
+            self._dataset.__getitem__,
+            index if self._full is None else index % self._full,
         )
 
     def on_epoch_begin(self) -> None:

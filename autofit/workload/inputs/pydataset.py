@@ -41,7 +41,9 @@ class PyDatasetInput(FitInput):
                 getattr(self._config, knob),
                 "the base class, as in super().__init__(**kwargs)",
             )
-        self.applied = FitConfig(None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS))
+        self.applied = FitConfig(
+            None, *(getattr(self._data, knob) for knob in _WORKER_KNOBS)
+        )
         self.epoch_batches = self._data.num_batches
         self._made = self._shared("q")
         self._keep_first(self._epoch())
@@ -53,7 +55,9 @@ class PyDatasetInput(FitInput):
     ) -> str:
         if knob == "batch_size":  # Keras's classes take none
             return super()._remedy(data, knob)
-        if type(self._data).__module__.startswith("keras."):  # an iterator of images, for example
+        if type(self._data).__module__.startswith(
+            "keras."
+        ):  # an iterator of images, for example
             return (
                 "add parameters with these names, and set its attributes, as in images.workers = "
                 "workers"
@@ -86,10 +90,16 @@ class PyDatasetInput(FitInput):
             self._made,
             self._is_over,
         )
-        return {"x": DatasetProxy(self._data, self.epoch_batches, steps, maker, **knobs)}
+        return {
+            "x": DatasetProxy(self._data, self.epoch_batches, steps, maker, **knobs)
+        }
 
     def _epoch(self) -> Iterator[Any]:
-        indices = itertools.count() if self.epoch_batches is None else range(self.epoch_batches)
+        indices = (
+            itertools.count()
+            if self.epoch_batches is None
+            else range(self.epoch_batches)
+        )
         return (self._data[index] for index in indices)
 
 
@@ -98,7 +108,11 @@ def register_iterators() -> None:
     anew where one arrives.
     """
     module = sys.modules.get("keras.src.legacy.preprocessing.image")
-    for name in ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator") if module else ():
+    for name in (
+        ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator")
+        if module
+        else ()
+    ):
         copyreg.pickle(getattr(module, name), _reduced_iterator)
 
 

@@ -37,10 +37,15 @@ class TfData(FitInput):
         "tf.data.Dataset.from_tensor_slices(...).batch(batch_size).prefetch(prefetch)",
     )
     tunes = ("batch_size", "max_queue_size")
-    own_names: ClassVar = {"workers": "num_parallel_calls", "max_queue_size": "prefetch"}
+    own_names: ClassVar = {
+        "workers": "num_parallel_calls",
+        "max_queue_size": "prefetch",
+    }
     autotunes = True
     takes_turns = False  # threads of TensorFlow make its batches
-    recognises = staticmethod(lambda data: has_base(data, "tensorflow.python.data", "DatasetV2"))
+    recognises = staticmethod(
+        lambda data: has_base(data, "tensorflow.python.data", "DatasetV2")
+    )
 
     def _open(self) -> None:
         import tensorflow as tf  # heavy: must stay out of the parent
@@ -55,13 +60,16 @@ class TfData(FitInput):
             if hasattr(spec, "shape")
         ]
         self.of_fixed_size = all(
-            shape.rank is not None and (shape.rank == 0 or shape[0] is not None) for shape in shapes
+            shape.rank is not None and (shape.rank == 0 or shape[0] is not None)
+            for shape in shapes
         )
         self.counts_last_batch = self.of_fixed_size
         self._all_full = self.of_fixed_size or not self._counts_samples
         self._length = int(self._data.cardinality())  # below 0 if unknown or endless
         if self._length >= 0:  # the last batch may be partial
-            self.epoch_batches = self._length if self._all_full else max(1, self._length - 1)
+            self.epoch_batches = (
+                self._length if self._all_full else max(1, self._length - 1)
+            )
 
     def sample_count(self) -> int | None:
         return None if self._length < 0 else self._length * self.batch_samples
@@ -89,7 +97,9 @@ class TfData(FitInput):
                 return self.taken.assign_add(samples) > 0
 
             is_uncounted = self.epoch_batches is None
-            full = full.filter(is_full) if is_uncounted else full.take(self.epoch_batches)
+            full = (
+                full.filter(is_full) if is_uncounted else full.take(self.epoch_batches)
+            )
         return {"x": full.repeat().take(steps)}
 
     def _epoch(self) -> Any:
@@ -169,7 +179,9 @@ def _control() -> bool:
     ) -> Any:
         path = tf.get_static_value(tf.convert_to_tensor(filename))
         if path != b"":
-            _require_complete(tf, "a file" if path is None else path.decode(errors="replace"))
+            _require_complete(
+                tf, "a file" if path is None else path.decode(errors="replace")
+            )
         elif _opening.data and tf.executing_eagerly():
             return _in_part(
                 tf,
@@ -197,7 +209,9 @@ def _control() -> bool:
 
 def _require_complete(tf: Any, path: str) -> None:
     # tf.data only reads a cache that has an index and no locks
-    if tf.io.gfile.glob(f"{path}_*.lockfile") or not tf.io.gfile.exists(f"{path}.index"):
+    if tf.io.gfile.glob(f"{path}_*.lockfile") or not tf.io.gfile.exists(
+        f"{path}.index"
+    ):
         raise UsageError(
             f"the data caches to {path}, and that cache is not complete. Delete the files {path}_* "
             "if there are any, fill "

@@ -22,9 +22,7 @@ from autofit.workload.inputs.fit_input import (
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, has_base
 from autofit.workload.inputs.torch_streams import is_split
 
-_READ_WHOLE = (
-    "each process would read the whole stream; split it by torch.utils.data.get_worker_info()"
-)
+_READ_WHOLE = "each process would read the whole stream; split it by torch.utils.data.get_worker_info()"
 
 
 class TorchLoader(FitInput):
@@ -44,7 +42,9 @@ class TorchLoader(FitInput):
     has_processes = True
     forks_workers = True
     leaves_workers = True  # torch waits seconds for workers whose batches nobody takes
-    recognises = staticmethod(lambda data: has_base(data, "torch.utils.data", "DataLoader"))
+    recognises = staticmethod(
+        lambda data: has_base(data, "torch.utils.data", "DataLoader")
+    )
 
     def _open(self) -> None:
         data = self._data
@@ -65,7 +65,9 @@ class TorchLoader(FitInput):
         # receive another one
         self._processes = data.multiprocessing_context or multiprocessing
         self._made = self._shared("q")
-        self.epoch_batches = operator.length_hint(data) or None  # a stream has no length
+        self.epoch_batches = (
+            operator.length_hint(data) or None
+        )  # a stream has no length
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -73,7 +75,9 @@ class TorchLoader(FitInput):
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
     def kept(self, knobs: Mapping[str, str]) -> dict[str, str]:
-        from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
+        from torch.utils.data import (
+            IterableDataset,
+        )  # heavy: must stay out of the parent
 
         is_stream = isinstance(self._data.dataset, IterableDataset)
         is_whole = "workers" in knobs and is_stream and not is_split(self._data)
@@ -82,7 +86,9 @@ class TorchLoader(FitInput):
     def sample_count(self) -> int | None:
         samples = super().sample_count()
         sampler = self._data.sampler
-        draws_samples = self._data.batch_size is not None and hasattr(sampler, "__len__")
+        draws_samples = self._data.batch_size is not None and hasattr(
+            sampler, "__len__"
+        )
         if samples is None or not draws_samples:
             return samples
         return min(samples, len(sampler))
@@ -112,10 +118,14 @@ class TorchLoader(FitInput):
         """
         # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are
         # attributes of the copy
-        from torch.utils.data import IterableDataset  # heavy: must stay out of the parent
+        from torch.utils.data import (
+            IterableDataset,
+        )  # heavy: must stay out of the parent
 
         loader = copy.copy(self._data)
-        watched = _Watched(loader, BatchMaker(self._report_error, self._made, self._is_over))
+        watched = _Watched(
+            loader, BatchMaker(self._report_error, self._made, self._is_over)
+        )
         changes["collate_fn"] = watched.collate
         if not isinstance(loader.dataset, IterableDataset):
             drawn = "sampler" if loader.batch_sampler is None else "batch_sampler"

@@ -16,7 +16,14 @@ from autofit.workload.own_modules import package_of
 
 _ASKS = "get_worker_info"
 # Their code is not the user's, and torch's own names the function without splitting anything.
-_SKIPPED = {*sys.stdlib_module_names, "torch", "numpy", "keras", "tensorflow", "jax"} - {"__main__"}
+_SKIPPED = {
+    *sys.stdlib_module_names,
+    "torch",
+    "numpy",
+    "keras",
+    "tensorflow",
+    "jax",
+} - {"__main__"}
 # A dataset may hold millions of records: only so many entries of a container are looked at.
 _MOST_ENTRIES = 100
 _MOST_VISITED = 10_000
@@ -49,7 +56,9 @@ def _splits(value: Any) -> bool:
     if isinstance(value, types.FunctionType) and value.__name__ == _ASKS:
         return True
     # HuggingFace's streams split themselves; torch applies its sharding in each worker.
-    shards = not isinstance(value, type) and callable(getattr(type(value), "apply_sharding", None))
+    shards = not isinstance(value, type) and callable(
+        getattr(type(value), "apply_sharding", None)
+    )
     return shards or package_of(type(value)) == "datasets"
 
 
@@ -59,7 +68,9 @@ def _parts(value: Any) -> Iterator[Any]:
         entries = value.values() if isinstance(value, dict) else value
         yield from itertools.islice(entries, _MOST_ENTRIES)
     elif isinstance(value, types.CodeType):
-        yield from (const for const in value.co_consts if isinstance(const, types.CodeType))
+        yield from (
+            const for const in value.co_consts if isinstance(const, types.CodeType)
+        )
     elif isinstance(value, types.FunctionType):
         if package_of(value) not in _SKIPPED:
             yield value.__code__
@@ -90,8 +101,12 @@ def _named(function: types.FunctionType) -> Iterator[Any]:
     while codes:
         code = codes.pop()
         names.update(code.co_names)
-        codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
-    named = [function.__globals__[name] for name in names if name in function.__globals__]
+        codes.extend(
+            const for const in code.co_consts if isinstance(const, types.CodeType)
+        )
+    named = [
+        function.__globals__[name] for name in names if name in function.__globals__
+    ]
     yield from named
     for module in named:
         if (

@@ -18,8 +18,14 @@ from autofit.errors import UsageError
 from autofit.records.knobs import KNOBS
 from autofit.workload.reference import expanded
 
-_BACKEND = re.compile(r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE)
-_OTHER_LAUNCHERS = ("torchrun", "horovodrun", "accelerate")  # which start a process for each GPU
+_BACKEND = re.compile(
+    r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE
+)
+_OTHER_LAUNCHERS = (
+    "torchrun",
+    "horovodrun",
+    "accelerate",
+)  # which start a process for each GPU
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,9 @@ class Script:
     arguments: tuple[str, ...] = ()
     # the same, with variables of the environment as a tuning file has them, for people to read
     written: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)  # where knobs are set, by knob
+    settings: Mapping[str, str] = field(
+        default_factory=dict
+    )  # where knobs are set, by knob
     fit: int = 0  # the call of `fit` that is tuned, from 1; 0 for the only one
     writes: bool = False  # whether it may write files before it calls `fit`
 
@@ -88,7 +96,9 @@ class Script:
         if self.module:
             parts = self.module.split(".")
             if not all(map(str.isidentifier, parts)):
-                raise UsageError(f"{self.module!r} does not name a module", key="script")
+                raise UsageError(
+                    f"{self.module!r} does not name a module", key="script"
+                )
             return
         path = Path(self.file)
         if path.suffix == ".ipynb":
@@ -102,7 +112,9 @@ class Script:
         try:
             compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
         except SyntaxError as error:
-            raise UsageError(f"{path}:{error.lineno}: {error.msg}", key="script") from None
+            raise UsageError(
+                f"{path}:{error.lineno}: {error.msg}", key="script"
+            ) from None
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}", key="script") from None
 

@@ -78,5 +78,9 @@ def chosen(script: str, calls: Sequence[FitCall]) -> int:
         is_clear |= sum(call.all_steps for call in there) >= share
     if is_clear:
         return calls.index(longest) + 1
-    listed = [f"    --fit {calls.index(call) + 1}: {call}\n" for call in dict.fromkeys(calls)]
-    raise UsageError(f"{script} calls fit {len(calls)} times; choose one:\n\n{''.join(listed)}")
+    listed = [
+        f"    --fit {calls.index(call) + 1}: {call}\n" for call in dict.fromkeys(calls)
+    ]
+    raise UsageError(
+        f"{script} calls fit {len(calls)} times; choose one:\n\n{''.join(listed)}"
+    )

@@ -102,7 +102,9 @@ def names_of(reached: Reached) -> dict[str, str]:
     """Return the knobs of the data that have a place, each with the parameter of such data."""
     kind = recognise(reached.arguments.get("x"))
     names = {} if kind is None else kind.own_names
-    return {knob: names.get(knob, knob) for knob in DATA_KNOBS if knob in reached.places}
+    return {
+        knob: names.get(knob, knob) for knob in DATA_KNOBS if knob in reached.places
+    }
 
 
 def save_places(folder: Path, places: Mapping[str, Place]) -> None:

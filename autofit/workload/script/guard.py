@@ -222,7 +222,9 @@ class Files:
                 if _is_below(os.path.realpath(above), self._allowed):
                     names.clear()
                     continue
-                names[:] = [n for n in names if n not in _NOT_COMPARED and not n.startswith(".")]
+                names[:] = [
+                    n for n in names if n not in _NOT_COMPARED and not n.startswith(".")
+                ]
                 for name in files:
                     path = Path(above, name)
                     with contextlib.suppress(FileNotFoundError):

@@ -94,7 +94,9 @@ class _Cutter(Marker):
                 return self.visit(dataset)
             case ast.keyword(name) if is_knob_name(name):
                 return None
-            case ast.Assign([ast.Attribute(_, name)], ast.Constant()) if is_knob_name(name):
+            case ast.Assign([ast.Attribute(_, name)], ast.Constant()) if is_knob_name(
+                name
+            ):
                 return None
         return super().visit(node)
 

@@ -38,7 +38,11 @@ _OF_TFDATA = {
     "prefetch": {"max_queue_size": "buffer_size"},
     "map": {"workers": "num_parallel_calls"},
 }
-_OF_LOADER = {**_OF_BATCH, "workers": "num_workers", "prefetch_factor": "prefetch_factor"}
+_OF_LOADER = {
+    **_OF_BATCH,
+    "workers": "num_workers",
+    "prefetch_factor": "prefetch_factor",
+}
 
 
 @dataclass(frozen=True)
@@ -355,7 +359,9 @@ def _set_by_user(
         of_file = [place for place in places if place.file.endswith(file)]
         there = [place for place in of_file if place.line == int(line)]
         if not there:
-            raise UsageError(f"nothing at {text} gives a value to something named like a knob")
+            raise UsageError(
+                f"nothing at {text} gives a value to something named like a knob"
+            )
         # the outer one of nested ones
         chosen[knob] = replace(there[-1], value=value)
     return chosen

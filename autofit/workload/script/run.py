@@ -111,7 +111,9 @@ class AfterImport:
     """
 
     def __init__(self) -> None:
-        self._waiting = dict[str, list[tuple[Callable[[], None], Callable[[Any], None]]]]()
+        self._waiting = dict[
+            str, list[tuple[Callable[[], None], Callable[[Any], None]]]
+        ]()
         self._sought = set[str]()
         sys.meta_path.insert(0, self)
 

@@ -33,7 +33,11 @@ class Estimator:
 def default_of(field):
     """The default as a signature shows it, in which models are mappings."""
     default = field.get_default(call_default_factory=True)
-    return default.model_dump(exclude_unset=True) if hasattr(default, "model_dump") else default
+    return (
+        default.model_dump(exclude_unset=True)
+        if hasattr(default, "model_dump")
+        else default
+    )
 
 
 def test_a_file_takes_the_arguments_of_the_call():
@@ -72,7 +76,11 @@ def test_the_page_lists_the_arguments():
         ("everyday arguments", {name: FIELDS[name] for name in names[2:EVERYDAY]}),
         (
             "other arguments",
-            {name: FIELDS[name] for name in names[EVERYDAY:] if name not in NOT_IN_FILES},
+            {
+                name: FIELDS[name]
+                for name in names[EVERYDAY:]
+                if name not in NOT_IN_FILES
+            },
         ),
         ("options", Options.model_fields),
     ):
@@ -94,10 +102,15 @@ def build_model():
         (lambda: autofit.estimate(build_model, ARRAYS, call="predict"), "call"),
         (lambda: autofit.measure(build_model, ARRAYS, []), "configs"),
         (
-            lambda: autofit.tune(build_model, ARRAYS, call="predict", effective_batch_size=64),
+            lambda: autofit.tune(
+                build_model, ARRAYS, call="predict", effective_batch_size=64
+            ),
             "effective_batch_size",
         ),
-        (lambda: autofit.sweep(build_model, ARRAYS, {"max_trials": [1]}, timeout=8), "timeout"),
+        (
+            lambda: autofit.sweep(build_model, ARRAYS, {"max_trials": [1]}, timeout=8),
+            "timeout",
+        ),
         (lambda: autofit.tune("model.py:f", ARRAYS), "build_model"),
         (
             lambda: autofit.tune(
@@ -130,7 +143,10 @@ def test_an_error_names_the_argument_that_is_wrong(call, key):
             lambda: autofit.tune(build_model, ARRAYS, workers=4),
             "workers: is a knob; give values to try in space",
         ),
-        (lambda: autofit.tune(build_model, ARRAYS, max_time=3), "did you mean max_seconds?"),
+        (
+            lambda: autofit.tune(build_model, ARRAYS, max_time=3),
+            "did you mean max_seconds?",
+        ),
         (
             lambda: autofit.tune(Estimator(), ARRAYS),
             "build_model: Estimator is not a function; pass the function that returns a "

@@ -40,8 +40,15 @@ def test_a_file_gives_the_arguments_of_tune(write):
         "max_queue_size": [-1, 4, -1],
         "use_multiprocessing": [False],
     }
-    assert settings.options.model_dump(exclude_unset=True) == {"tolerance": 0.05, "min_updates": 4}
-    assert (settings.host_memory, settings.max_seconds, settings.max_trials) == ("6GiB", 300.0, 3)
+    assert settings.options.model_dump(exclude_unset=True) == {
+        "tolerance": 0.05,
+        "min_updates": 4,
+    }
+    assert (settings.host_memory, settings.max_seconds, settings.max_trials) == (
+        "6GiB",
+        300.0,
+        3,
+    )
     assert settings.baseline.values() == {"batch_size": 16, "workers": -1}
     assert isinstance(workload.fit_kwargs["callbacks"], Reference)
     assert workload.fit_kwargs["class_weight"] == {0: 1.0, 1: 5.0}
@@ -100,8 +107,13 @@ def test_the_messages_of_wrong_files(write):
         assert caught.value.file == str(path)
         return str(caught.value).replace(str(path.parent), "")[1:]
 
-    messages = [*(message_of(GOOD + text) for text in AFTER_GOOD), *map(message_of, WHOLE)]
-    assert matches_snapshot("".join(f"{message}\n" for message in messages), "wrong_files.txt")
+    messages = [
+        *(message_of(GOOD + text) for text in AFTER_GOOD),
+        *map(message_of, WHOLE),
+    ]
+    assert matches_snapshot(
+        "".join(f"{message}\n" for message in messages), "wrong_files.txt"
+    )
 
 
 def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
@@ -111,7 +123,9 @@ def test_all_errors_of_a_file_are_one_error_in_the_order_of_the_file(write):
     )
     with pytest.raises(ConfigError) as caught:
         load.load(write(text))
-    assert [(error.line, error.key) for error in (caught.value, *caught.value.others)] == [
+    assert [
+        (error.line, error.key) for error in (caught.value, *caught.value.others)
+    ] == [
         (1, "build_model"),
         (1, "data"),
         (2, "dataset"),
@@ -174,7 +188,11 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
         "  number: !!int '${PIN}', again: *plain}\n"
     )
     arguments = load.load(write(text))
-    assert (arguments["max_trials"], arguments["max_seconds"], arguments["host_memory"]) == (
+    assert (
+        arguments["max_trials"],
+        arguments["max_seconds"],
+        arguments["host_memory"],
+    ) == (
         7,
         60,
         "6GiB",
@@ -186,20 +204,34 @@ def test_environment_variables_are_put_in_and_read_as_yaml(write, monkeypatch):
         "number": "${PIN}",
     }
     assert arguments["data_kwargs"] == as_written | {"again": "$FOLDER"}
-    values = {"folder": "photos/x", "plain": "$FOLDER", "list": ["photos", "${A}"], "number": 12}
+    values = {
+        "folder": "photos/x",
+        "plain": "$FOLDER",
+        "list": ["photos", "${A}"],
+        "number": 12,
+    }
     assert expanded(arguments["data_kwargs"]) == values | {"again": "$FOLDER"}
 
 
 def test_a_file_may_name_a_script_relative_to_it_and_a_matrix_vary_its_arguments(write):
-    path = write("script: train.py\nmatrix:\n  arguments: [[--width, 8], [--width, 16]]\n")
+    path = write(
+        "script: train.py\nmatrix:\n  arguments: [[--width, 8], [--width, 16]]\n"
+    )
     (path.parent / "train.py").write_text("model.fit(x)\n")
-    cells = [load.cell_request(values, given) for values, given in load.load_cells(path)]
+    cells = [
+        load.cell_request(values, given) for values, given in load.load_cells(path)
+    ]
     scripts = [cell.workload.script for cell in cells]
-    assert [script.arguments for script in scripts] == [("--width", "8"), ("--width", "16")]
+    assert [script.arguments for script in scripts] == [
+        ("--width", "8"),
+        ("--width", "16"),
+    ]
     assert {script.file for script in scripts} == {str(path.parent / "train.py")}
 
 
-def test_a_variable_in_the_arguments_of_a_script_is_shown_as_written(write, monkeypatch):
+def test_a_variable_in_the_arguments_of_a_script_is_shown_as_written(
+    write, monkeypatch
+):
     monkeypatch.setenv("KEY", "a-secret-key")
     path = write("script: train.py\narguments: [--key, '${KEY}']\n")
     (path.parent / "train.py").write_text("model.fit(x)\n")
@@ -219,9 +251,7 @@ def test_what_a_script_sets_itself_is_not_allowed_beside_it(write):
 def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     monkeypatch.setenv("MEMORY", "2GiB")
-    text = (
-        "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
-    )
+    text = "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
     cells = load.load_cells(write(GOOD + text))
     assert [values["model_kwargs.token"] for values, _ in cells] == [
         "${TOKEN}",
@@ -232,7 +262,10 @@ def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     assert [expanded(arguments["model_kwargs"])["token"] for _, arguments in cells] == [
         "s3cret"
     ] * 2 + ["other"] * 2
-    assert [arguments["device_memory"] for _, arguments in cells] == ["1GiB", "2GiB"] * 2
+    assert [arguments["device_memory"] for _, arguments in cells] == [
+        "1GiB",
+        "2GiB",
+    ] * 2
 
 
 def test_values_are_set_deep_in_a_copy_and_an_axis_may_set_several():
@@ -274,7 +307,10 @@ def test_an_error_in_a_matrix_or_a_cell_names_its_line_and_key(write, text, line
 
 NINES = [", ".join([f"*a{n - 1}" if n else "x"] * 9) for n in range(9)]
 TOO_LARGE = {
-    "bomb": ("".join(f"x-{n}: &a{n} [{NINES[n]}]\n" for n in range(9)), "with aliases expanded"),
+    "bomb": (
+        "".join(f"x-{n}: &a{n} [{NINES[n]}]\n" for n in range(9)),
+        "with aliases expanded",
+    ),
     "cycle": ("data_kwargs: &a {b: [*a]}", r"\*a contains itself"),
     "merged cycle": ("data_kwargs: &a\n  <<: *a", r"\*a contains itself"),
     "brackets": ("data_kwargs: " + "[" * 100_000, "levels of nesting"),

@@ -37,7 +37,11 @@ def run(known, *, wait=True):
         raise AssertionError("nothing is measured here")
 
     return session.run(
-        engine, WORKLOAD, TuneSettings(options={"wait": wait}), progress=False, known=known
+        engine,
+        WORKLOAD,
+        TuneSettings(options={"wait": wait}),
+        progress=False,
+        known=known,
     )
 
 
@@ -49,7 +53,10 @@ def test_a_stored_result_does_not_wait_for_the_device(detections):
 
 @pytest.mark.parametrize(
     ("error", "raised"),
-    [(StorageError("database is locked"), StorageError), (UsageError("no room"), DeviceBusyError)],
+    [
+        (StorageError("database is locked"), StorageError),
+        (UsageError("no room"), DeviceBusyError),
+    ],
 )
 def test_beside_another_autofit_a_limit_may_be_wrong_but_a_failed_storage_is_reported(
     error, raised

@@ -46,7 +46,10 @@ def asked(monkeypatch):
 
 def sweep(widths, **arguments):
     return autofit.sweep(
-        build_model, make_data, {"model_kwargs.width": widths}, **{"progress": False, **arguments}
+        build_model,
+        make_data,
+        {"model_kwargs.width": widths},
+        **{"progress": False, **arguments},
     )
 
 
@@ -64,12 +67,19 @@ def test_an_error_that_every_cell_would_have_ends_the_sweep_and_keeps_what_ended
     with pytest.raises(StorageError):
         sweep([8, 16, 99, 32], save=saved.append)
     assert [width for width, *_ in asked] == [8, 16, 99]
-    assert [cell.outcome for cell in saved[-1].cells] == ["ok", "ok", "waiting", "waiting"]
+    assert [cell.outcome for cell in saved[-1].cells] == [
+        "ok",
+        "ok",
+        "waiting",
+        "waiting",
+    ]
 
 
 def test_the_parts_of_a_sweep_are_all_of_it(asked):
     parts = [sweep(list(range(100, 107)), only=f"{k}/3") for k in (1, 2, 3)]
-    widths = [[cell.values["model_kwargs.width"] for cell in part.cells] for part in parts]
+    widths = [
+        [cell.values["model_kwargs.width"] for cell in part.cells] for part in parts
+    ]
     assert widths == [[100, 103, 106], [101, 104], [102, 105]]
     assert parts[1].title == "sweep, part 2/3"
 
@@ -100,7 +110,9 @@ def test_the_command_writes_a_file_for_each_part(asked, tmp_path, monkeypatch):
         "8, 16]}\n"
     )
     (tmp_path / "sweep.yaml").write_text(text)
-    done = CliRunner().invoke(app, ["sweep", "sweep.yaml", "--only", "3/3", "--quiet", "--fresh"])
+    done = CliRunner().invoke(
+        app, ["sweep", "sweep.yaml", "--only", "3/3", "--quiet", "--fresh"]
+    )
     assert (done.exit_code, asked) == (0, [(16, True)]), done.output
     assert {path.name for path in tmp_path.glob("*.[jc]s*")} == {
         "sweep-3-of-3.json",

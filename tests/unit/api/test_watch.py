@@ -26,7 +26,10 @@ def result():
     result = result_files.load(RESULT)
     result = replace(result, description=replace(result.description, sample_count=2000))
     fastest = replace(
-        result.fastest, config=FitConfig(10), samples_per_second=1000.0, host_peak_bytes=4 * GIB
+        result.fastest,
+        config=FitConfig(10),
+        samples_per_second=1000.0,
+        host_peak_bytes=4 * GIB,
     )
     return replace(result, fastest=fastest)
 
@@ -47,20 +50,31 @@ def trained(result, monkeypatch, capsys):
     monkeypatch.setattr(
         watch.host.ProcessMemory, "of", lambda process: SimpleNamespace(held=at.bytes)
     )
-    monkeypatch.setattr(watch.host, "other_and_idle_cores", lambda before, after: at.other)
+    monkeypatch.setattr(
+        watch.host, "other_and_idle_cores", lambda before, after: at.other
+    )
     monkeypatch.setattr(watch.host, "visible_cores", lambda: 2)
     callback = watch.EpochWatch(result, result.fastest)
     callback.model = SimpleNamespace(steps_per_execution=1)
     callback.params = {"steps": 200}
 
-    def train(rate=1000.0, batches=range(200), params=None, validates=True, start=0.0, **changes):
+    def train(
+        rate=1000.0,
+        batches=range(200),
+        params=None,
+        validates=True,
+        start=0.0,
+        **changes,
+    ):
         vars(at).update(epoch=at.epoch + 1, **changes)
         callback.params = callback.params if params is None else params
         callback.model.steps_per_execution = batches.step
         callback.on_epoch_begin(at.epoch)
         for number, batch in enumerate(batches):
             callback.on_train_batch_begin(batch)
-            at.now += 10 * batches.step / rate + (number == 0) * (start + (at.epoch == 0))
+            at.now += 10 * batches.step / rate + (number == 0) * (
+                start + (at.epoch == 0)
+            )
         if validates:
             callback.on_test_begin()
             at.now += 99
@@ -101,10 +115,18 @@ def test_the_first_epoch_leaves_out_the_first_call_and_validation(trained, how, 
     assert text in trained(**how)
 
 
-def test_the_answer_at_the_own_batch_size_is_compared_if_it_is_the_one_that_is_trained(result):
+def test_the_answer_at_the_own_batch_size_is_compared_if_it_is_the_one_that_is_trained(
+    result,
+):
     own = replace(result.fastest, config=FitConfig(4))
-    assert result_files.answer_of(replace(result, same_batch=own), same_batch=True) is own
+    assert (
+        result_files.answer_of(replace(result, same_batch=own), same_batch=True) is own
+    )
     with pytest.raises(UsageError, match="no answer at your own batch size"):
         result_files.answer_of(replace(result, same_batch=None), same_batch=True)
-    with pytest.raises(UsageError, match="needs the result of fit; this one is for predict"):
-        watch.Watch(replace(result, call_source=replace(result.call_source, call="predict")))
+    with pytest.raises(
+        UsageError, match="needs the result of fit; this one is for predict"
+    ):
+        watch.Watch(
+            replace(result, call_source=replace(result.call_source, call="predict"))
+        )

@@ -20,8 +20,12 @@ from tests.unit.trial.test_outcome import ending
 
 GIB = 2**30
 TEXTS = yaml.safe_load(pathlib.Path(__file__).with_name("oom_texts.yaml").read_text())
-RAISED, LOGS = ({entry["source"]: entry for entry in TEXTS[kind]} for kind in ("raised", "logs"))
-OF_SEVERAL_CAUSES = [source for source, entry in RAISED.items() if entry["means"] == "suspect"]
+RAISED, LOGS = (
+    {entry["source"]: entry for entry in TEXTS[kind]} for kind in ("raised", "logs")
+)
+OF_SEVERAL_CAUSES = [
+    source for source, entry in RAISED.items() if entry["means"] == "suspect"
+]
 
 
 class OpError(Exception):
@@ -42,12 +46,15 @@ def counts(monkeypatch):
     """The counts of torch's allocator; the backends are stand-ins."""
     counts = {}
     cuda = SimpleNamespace(
-        memory_stats=lambda: counts, mem_get_info=lambda: (counts.get("free", 8 * GIB), 16 * GIB)
+        memory_stats=lambda: counts,
+        mem_get_info=lambda: (counts.get("free", 8 * GIB), 16 * GIB),
     )
     torch = SimpleNamespace(OutOfMemoryError=ERRORS.OutOfMemoryError, cuda=cuda)
     for name in backends.NAMES:
         monkeypatch.setitem(
-            sys.modules, name, torch if name == "torch" else SimpleNamespace(errors=ERRORS)
+            sys.modules,
+            name,
+            torch if name == "torch" else SimpleNamespace(errors=ERRORS),
         )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     return counts
@@ -55,7 +62,9 @@ def counts(monkeypatch):
 
 def raised(source):
     entry = RAISED[source]
-    return (getattr(ERRORS, entry["type"], None) or getattr(builtins, entry["type"]))(entry["text"])
+    return (getattr(ERRORS, entry["type"], None) or getattr(builtins, entry["type"]))(
+        entry["text"]
+    )
 
 
 def ended(**evidence):
@@ -72,7 +81,12 @@ def log(source):
 
 
 RETRY, NCCL, BACKPEDAL = map(
-    log, ("tf-pose-estimation 225", "tensorflow 36510", "the pool gets less than it asked for")
+    log,
+    (
+        "tf-pose-estimation 225",
+        "tensorflow 36510",
+        "the pool gets less than it asked for",
+    ),
 )
 
 
@@ -81,7 +95,9 @@ def test_an_exception_is_classified_by_its_text(source, counts):
     entry = RAISED[source]
     counts |= {name: entry[name] for name in ("num_ooms", "free") if name in entry}
     kind = backends.named(entry.get("backend", "tensorflow")).exhausted(raised(source))
-    assert (kind or "none") == (entry["means"] if entry["means"].endswith("oom") else "none")
+    assert (kind or "none") == (
+        entry["means"] if entry["means"].endswith("oom") else "none"
+    )
     assert bool(SUSPECTS.search(entry["text"])) or source not in OF_SEVERAL_CAUSES
 
 
@@ -109,7 +125,9 @@ def test_a_line_of_the_log_makes_a_trial_that_its_deadline_ended(source):
 @pytest.mark.parametrize("log", ["", RETRY, BACKPEDAL, NCCL])
 @pytest.mark.parametrize("source", OF_SEVERAL_CAUSES)
 def test_the_log_decides_about_an_error_with_several_causes(source, log):
-    measured = ended(failure=failure(f"InternalError: {RAISED[source]['text']}"), log=log)
+    measured = ended(
+        failure=failure(f"InternalError: {RAISED[source]['text']}"), log=log
+    )
     assert measured.outcome is (Outcome.DEVICE_OOM if log else Outcome.ERROR)
     assert (measured.traceback is None) is bool(log)
 
@@ -143,9 +161,13 @@ TUNING = "InternalError: No algorithm worked!  Error messages: RESOURCE_EXHAUSTE
         ),  # of the user's code, whatever the log reports
     ],
 )
-def test_memory_that_is_missing_outside_the_pool_is_told_apart(text, log, is_outside, outcome):
+def test_memory_that_is_missing_outside_the_pool_is_told_apart(
+    text, log, is_outside, outcome
+):
     measured = (
-        ended(failure=failure(text), log=log) if text else ended(exit_code=-signal.SIGABRT, log=log)
+        ended(failure=failure(text), log=log)
+        if text
+        else ended(exit_code=-signal.SIGABRT, log=log)
     )
     assert (measured.evidence.outside_pool, measured.outcome) == (is_outside, outcome)
 
@@ -171,4 +193,7 @@ def test_memory_that_torch_lacks_outside_its_pool_does_not_condemn_a_batch(
 ):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     measured = ended(failure=Failure(FailureKind.DEVICE_OOM, RAISED[source]["text"]))
-    assert (measured.outcome, measured.evidence.outside_pool) == (Outcome.DEVICE_OOM, is_outside)
+    assert (measured.outcome, measured.evidence.outside_pool) == (
+        Outcome.DEVICE_OOM,
+        is_outside,
+    )

@@ -21,7 +21,9 @@ from autofit.records.machine import ON_CPU, Device, Placement
 
 GIB = 2**30
 GPU = Device(0, "some GPU", "GPU-1", 80 * GIB, 78 * GIB)
-SMALL = Device(0, "RTX 4060", "GPU-1", 8 * GIB, round(7.6 * GIB), compute_capability=(8, 9))
+SMALL = Device(
+    0, "RTX 4060", "GPU-1", 8 * GIB, round(7.6 * GIB), compute_capability=(8, 9)
+)
 ONE, BOTH = Placement.on(GPU), Placement.on(GPU, replace(GPU, uuid="GPU-2"))
 JAX_CACHE, MOST = "JAX_COMPILATION_CACHE_DIR", str(4 * GIB)
 NAMES = (
@@ -49,11 +51,23 @@ def none_set(monkeypatch):
         (
             TensorFlow(),
             ON_CPU,
-            {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "XLA_FLAGS": None},
+            {
+                "CUDA_VISIBLE_DEVICES": "-1",
+                "HIP_VISIBLE_DEVICES": "-1",
+                "XLA_FLAGS": None,
+            },
         ),
         (TensorFlow(), ONE, {"CUDA_VISIBLE_DEVICES": "GPU-1", "NCCL_DEBUG": None}),
-        (TensorFlow(), BOTH, {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "NCCL_DEBUG": "WARN"}),
-        (Jax(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu", JAX_CACHE: "/c"}),
+        (
+            TensorFlow(),
+            BOTH,
+            {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2", "NCCL_DEBUG": "WARN"},
+        ),
+        (
+            Jax(),
+            ON_CPU,
+            {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu", JAX_CACHE: "/c"},
+        ),
         (Jax(), ONE, {"CUDA_VISIBLE_DEVICES": "GPU-1", "JAX_PLATFORMS": None}),
         (
             Jax(),
@@ -61,7 +75,11 @@ def none_set(monkeypatch):
             {"JAX_NUM_CPU_DEVICES": "2", "PJRT_NPROC": str(2 * (Jax.steps_ahead + 4))},
         ),
         (Torch(), ON_CPU, {"CUDA_VISIBLE_DEVICES": "-1", "KERAS_TORCH_DEVICE": "cpu"}),
-        (Torch(), ONE, {"KERAS_TORCH_DEVICE": "cuda", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}),
+        (
+            Torch(),
+            ONE,
+            {"KERAS_TORCH_DEVICE": "cuda", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
+        ),
         (Torch(), ONE, {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),  # for a tf.data pipeline
     ],
 )
@@ -90,14 +108,21 @@ XLA_CACHE, TF_CACHE = (
             "2.21.0",
             {"TF_XLA_FLAGS": f"{TF_CACHE}=/c", "XLA_FLAGS": f"-x {XLA_CACHE}=/c"},
         ),
-        ({"TF_XLA_FLAGS": f"{TF_CACHE}=mine", "XLA_FLAGS": f"{XLA_CACHE}=mine"}, "2.21.0", {}),
+        (
+            {"TF_XLA_FLAGS": f"{TF_CACHE}=mine", "XLA_FLAGS": f"{XLA_CACHE}=mine"},
+            "2.21.0",
+            {},
+        ),
         ({}, "2.20.0", {}),  # XLA aborts on flags that it does not know
     ],
 )
 def test_processes_of_a_tune_share_what_is_compiled_unless_the_user_has_a_cache(
     monkeypatch, present, version, expected
 ):
-    assert cache_variables(present, "/c", version) == {"CUDA_CACHE_MAXSIZE": MOST, **expected}
+    assert cache_variables(present, "/c", version) == {
+        "CUDA_CACHE_MAXSIZE": MOST,
+        **expected,
+    }
     monkeypatch.setenv(JAX_CACHE, "/mine")
     assert JAX_CACHE not in Jax().environment(ON_CPU, "/c")
 
@@ -105,7 +130,9 @@ def test_processes_of_a_tune_share_what_is_compiled_unless_the_user_has_a_cache(
 @pytest.mark.parametrize(
     ("fraction", "expected"), [(None, 60), ("0.5", 40), ("0.99", 78), ("a half", None)]
 )
-def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, expected):
+def test_jax_takes_its_share_of_the_whole_gpu_by_itself(
+    monkeypatch, fraction, expected
+):
     if fraction:
         monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", fraction)
     assert Jax().pool_bytes(GPU) == (None if expected is None else expected * GIB)
@@ -118,7 +145,12 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
         ({}, None),
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, None),
         ({"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"}, 40),
-        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, per_process_memory_fraction: 0.99"}, 78),
+        (
+            {
+                "PYTORCH_ALLOC_CONF": "max_split_size_mb:64, per_process_memory_fraction: 0.99"
+            },
+            78,
+        ),
         (
             {
                 "PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.25",
@@ -129,7 +161,9 @@ def test_jax_takes_its_share_of_the_whole_gpu_by_itself(monkeypatch, fraction, e
         ({"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:."}, None),
     ],
 )
-def test_torch_takes_the_share_that_its_allocator_is_given(monkeypatch, variables, expected):
+def test_torch_takes_the_share_that_its_allocator_is_given(
+    monkeypatch, variables, expected
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert Torch().pool_bytes(GPU) == (None if expected is None else expected * GIB)
@@ -160,16 +194,22 @@ def test_a_gpu_for_which_a_backend_was_not_built_is_named(monkeypatch, text):
         protocol.require_code(TensorFlow(), gpu, "a line\n", f"before\n{text}\nafter")
     assert "tensorflow 2.21.0 was not built for" in str(raised.value)
     assert "jax or torch" in str(raised.value)
-    warning = (
-        "W gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries compatible with"
+    warning = "W gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries compatible with"
+    protocol.require_code(
+        TensorFlow(), gpu, f"CUDA_ERROR_OUT_OF_MEMORY {warning}", "ValueError: x"
     )
-    protocol.require_code(TensorFlow(), gpu, f"CUDA_ERROR_OUT_OF_MEMORY {warning}", "ValueError: x")
 
 
 @pytest.mark.parametrize(
     ("backend", "gpu", "variables", "limit", "named"),
     [
-        (TensorFlow(), SMALL, {}, 7 * GIB, "LogicalDeviceConfiguration(memory_limit=7168)"),
+        (
+            TensorFlow(),
+            SMALL,
+            {},
+            7 * GIB,
+            "LogicalDeviceConfiguration(memory_limit=7168)",
+        ),
         (
             TensorFlow(),
             GPU,
@@ -192,7 +232,13 @@ def test_a_gpu_for_which_a_backend_was_not_built_is_named(monkeypatch, text):
             50 * GIB,
             "XLA_PYTHON_CLIENT_ALLOCATOR=address",
         ),
-        (Jax(), GPU, {"TF_FORCE_UNIFIED_MEMORY": "1"}, 50 * GIB, "TF_FORCE_UNIFIED_MEMORY=1"),
+        (
+            Jax(),
+            GPU,
+            {"TF_FORCE_UNIFIED_MEMORY": "1"},
+            50 * GIB,
+            "TF_FORCE_UNIFIED_MEMORY=1",
+        ),
         (
             Jax(),
             GPU,
@@ -230,9 +276,9 @@ def test_settings_that_make_trials_unreliable_are_reported(
 )
 def test_arrays_that_keras_copies_to_the_gpu_are_reported(backend, copies):
     assert list(backend.problems(GPU, 50 * GIB, 5 * GIB)) == []
-    assert ["copies the arrays" in text for text in backend.problems(GPU, 50 * GIB, 6 * GIB)] == [
-        True
-    ] * copies
+    assert [
+        "copies the arrays" in text for text in backend.problems(GPU, 50 * GIB, 6 * GIB)
+    ] == [True] * copies
 
 
 def test_a_wait_for_the_gpu_leaves_the_core_to_the_input(monkeypatch):
@@ -258,7 +304,9 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     pool = {"bytes_limit": 40 * GIB}
     devices = [SimpleNamespace(memory_stats=lambda: pool)]
     jax = SimpleNamespace(
-        default_backend=lambda: "gpu", local_device_count=lambda: 2, local_devices=lambda: devices
+        default_backend=lambda: "gpu",
+        local_device_count=lambda: 2,
+        local_devices=lambda: devices,
     )
     shares = []
     cuda = SimpleNamespace(
@@ -281,12 +329,15 @@ def test_the_share_of_a_gpu_that_a_limit_is(monkeypatch):
     )
     pool["bytes_limit"] = 79 * GIB
     with pytest.raises(
-        UsageError, match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB"
+        UsageError,
+        match=r"JAX takes up to 79.0 GiB .*XLA_CLIENT_MEM_FRACTION allows it 40.0 GiB",
     ):
         Jax().set_limit(BOTH, 40 * GIB)
     jax.local_device_count = lambda: 1
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    with pytest.raises(UsageError, match=r"JAX_PLATFORMS=cpu hides the GPU from JAX: unset it"):
+    with pytest.raises(
+        UsageError, match=r"JAX_PLATFORMS=cpu hides the GPU from JAX: unset it"
+    ):
         Jax().set_limit(BOTH, 40 * GIB)
     monkeypatch.setenv("JAX_PLATFORMS", "cuda,cpu")
     with pytest.raises(UsageError, match=r"JAX does not see .*jax-gpu"):
@@ -297,19 +348,28 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
     stats = {"peak_bytes_in_use": 9 * GIB, "bytes_in_use": 2 * GIB}
 
     def program(arguments, results, kept, temporaries):
-        sizes = {"argument": arguments, "output": results, "alias": kept, "temp": temporaries}
+        sizes = {
+            "argument": arguments,
+            "output": results,
+            "alias": kept,
+            "temp": temporaries,
+        }
         memory = SimpleNamespace(
             **{f"{name}_size_in_bytes": size * GIB for name, size in sizes.items()}
         )
         return SimpleNamespace(get_compiled_memory_stats=lambda: memory)
 
-    client = SimpleNamespace(live_executables=lambda: [program(1, 1, 0, 0), program(2.25, 2, 2, 3)])
+    client = SimpleNamespace(
+        live_executables=lambda: [program(1, 1, 0, 0), program(2.25, 2, 2, 3)]
+    )
     gpu = SimpleNamespace(memory_stats=lambda: stats, client=client)
     errors = SimpleNamespace(JaxRuntimeError=RuntimeError)
     monkeypatch.setitem(
         sys.modules, "jax", SimpleNamespace(local_devices=lambda: [gpu], errors=errors)
     )
-    assert Jax().peak_bytes(ONE) == (2 + 2 * 0.25 + 3) * GIB  # arrays, two batches, temporaries
+    assert (
+        Jax().peak_bytes(ONE) == (2 + 2 * 0.25 + 3) * GIB
+    )  # arrays, two batches, temporaries
     stats["bytes_in_use"] = 2.5 * GIB  # with arrays of others
     assert Jax().peak_bytes(ONE) == (2.5 + 2 * 0.25 + 3) * GIB
     stats["peak_bytes_in_use"] = 5 * GIB
@@ -320,7 +380,12 @@ def test_what_xla_tried_while_it_compiled_is_not_in_the_peak_of_jax(monkeypatch)
     ("retries", "allocated", "limit", "said"),
     [
         (2, 40, 60, "again 2 times to stay below the limit"),
-        (0, 20, 60, "reserved 2.0 times .* PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        (
+            0,
+            20,
+            60,
+            "reserved 2.0 times .* PYTORCH_ALLOC_CONF=expandable_segments:True",
+        ),
         (0, 36, 60, "^$"),
         (0, 20, 90, "^$"),  # there is room enough
     ],
@@ -350,7 +415,9 @@ def test_what_the_allocator_of_torch_had_to_do_is_said(
 
 
 def test_a_tiny_net_that_is_counted_for_a_gpu_takes_no_gigabytes_of_it():
-    tiny = Footprint(32, {"weights": 2**16, "optimizer": 2**17, "temporaries": 2**20}, "walk", 0.5)
+    tiny = Footprint(
+        32, {"weights": 2**16, "optimizer": 2**17, "temporaries": 2**20}, "walk", 0.5
+    )
     assert absent_gpu.counted(tiny).upper_bytes <= 0.6 * GIB
 
 
@@ -364,10 +431,18 @@ def test_whether_a_call_stacks_its_batches_follows_from_the_installed_keras(
     assert not TensorFlow().stacks_steps()
 
 
-def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_not(monkeypatch):
+def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_not(
+    monkeypatch,
+):
     monkeypatch.setattr(protocol, "version", lambda name: "1.0")
     others = {JAX_CACHE, "HOME", "TF_CPP_MIN_LOG_LEVEL"}
-    given = {"OMP_NUM_THREADS", "JAX_ENABLE_X64", "XLA_FLAGS", "TF_GPU_ALLOCATOR", *others}
+    given = {
+        "OMP_NUM_THREADS",
+        "JAX_ENABLE_X64",
+        "XLA_FLAGS",
+        "TF_GPU_ALLOCATOR",
+        *others,
+    }
     for name in given:
         monkeypatch.setenv(name, "1")
     switches = {
@@ -379,14 +454,19 @@ def test_switches_are_part_of_what_a_result_depends_on_and_caches_and_logs_are_n
         assert given & backend.settings().keys() == {"OMP_NUM_THREADS"} | expected
 
 
-def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(monkeypatch, tmp_path):
+def test_a_backend_is_selected_by_name_by_the_environment_or_by_the_file(
+    monkeypatch, tmp_path
+):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     assert backends.current().name == "tensorflow"
     (tmp_path / "keras.json").write_text('{"backend": "torch", "floatx": "float16"}')
     assert backends.current().name == "torch"
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert (backends.current().name, backends.named("tensorflow").name) == ("jax", "tensorflow")
+    assert (backends.current().name, backends.named("tensorflow").name) == (
+        "jax",
+        "tensorflow",
+    )
 
 
 def test_a_missing_backend_is_an_error_with_a_remedy(monkeypatch):
@@ -412,10 +492,14 @@ def test_a_missing_tensorflow_is_an_error_that_says_where_it_can_be_had(
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     monkeypatch.setattr(records, "sys", SimpleNamespace(version_info=version))
     monkeypatch.setattr(importlib.util, "find_spec", {"jax": "jax"}.get)
-    with pytest.raises(UsageError, match=rf"tensorflow .*{remedy}.*, or set KERAS_BACKEND to jax"):
+    with pytest.raises(
+        UsageError, match=rf"tensorflow .*{remedy}.*, or set KERAS_BACKEND to jax"
+    ):
         backends.current()
     monkeypatch.setattr(importlib.util, "find_spec", {}.get)
-    with pytest.raises(UsageError, match=rf"{remedy}.*keras-autofit\[jax\].*KERAS_BACKEND to jax"):
+    with pytest.raises(
+        UsageError, match=rf"{remedy}.*keras-autofit\[jax\].*KERAS_BACKEND to jax"
+    ):
         backends.current()
 
 

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofit.backends.tensorflow.execution import Buffer, Operation, peak, workspace_bytes
+from autofit.backends.tensorflow.execution import (
+    Buffer,
+    Operation,
+    peak,
+    workspace_bytes,
+)
 
 KIB = 1024
 
@@ -21,7 +26,9 @@ def operation(reads=(), makes=(), after=(), overwrites=False, seconds=1.0):
     return Operation(list(reads), list(makes), after, overwrites, seconds)
 
 
-@pytest.mark.parametrize(("overwrites", "expected"), [(False, 200 * KIB), (True, 100 * KIB)])
+@pytest.mark.parametrize(
+    ("overwrites", "expected"), [(False, 200 * KIB), (True, 100 * KIB)]
+)
 def test_a_buffer_lives_until_its_last_reader_has_ended(overwrites, expected):
     a, b, c = made(100, 100, 100)
     operations = (
@@ -34,7 +41,10 @@ def test_a_buffer_lives_until_its_last_reader_has_ended(overwrites, expected):
 
 def test_two_threads_hold_two_workspaces_at_once():
     operations = [operation(makes=made(500)), operation(makes=made(500))]
-    assert [peak(operations, [], threads).total() for threads in (1, 2)] == [500 * KIB, 1000 * KIB]
+    assert [peak(operations, [], threads).total() for threads in (1, 2)] == [
+        500 * KIB,
+        1000 * KIB,
+    ]
 
 
 @settings(max_examples=25)
@@ -57,8 +67,14 @@ def test_the_peak_is_between_the_largest_buffer_and_all_of_them(seed, threads):
 
 
 def test_kernels_of_onednn_have_no_workspace():
-    gradient = ("Conv2DBackpropFilter", [(8, 32, 32, 3), (4,), (8, 32, 32, 16)], [(3, 3, 3, 16)])
+    gradient = (
+        "Conv2DBackpropFilter",
+        [(8, 32, 32, 3), (4,), (8, 32, 32, 16)],
+        [(3, 3, 3, 16)],
+    )
     assert workspace_bytes(*gradient, 2, onednn=True) == []
     patches, image, kernel = 32 * 32 * 27, 32 * 32 * 16, 27 * 16
-    images = math.ceil(30 * 2**20 // 2 / (patches + image + kernel))  # as many as fill 30 MiB
+    images = math.ceil(
+        30 * 2**20 // 2 / (patches + image + kernel)
+    )  # as many as fill 30 MiB
     assert workspace_bytes(*gradient, 2, onednn=False) == [2 * images * patches]

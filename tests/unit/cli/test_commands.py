@@ -30,7 +30,9 @@ GOOD = f"build_model: model.py:build_model\n{DATA}storage: trials.db\n"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
+    monkeypatch.setattr(
+        sys, "path", [entry for entry in sys.path if entry not in ("", ".")]
+    )
     for module in ("model", "broken", "late"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     (tmp_path / "model.py").write_text(MODEL)
@@ -41,7 +43,9 @@ def test_check_prints_its_findings_and_runs_nothing(folder):
     modules = GOOD.replace(
         "model.py:", "model:"
     )  # in the working directory, which the command appends to the path
-    (folder / "tune.yaml").write_text(modules + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n")
+    (folder / "tune.yaml").write_text(
+        modules + "model_kwargs: {width: 4}\nhost_memory: 1GiB\n"
+    )
     done = RUN.invoke(app, ["check", "tune.yaml"])
     assert done.exit_code == 0, done.output
     for expected in ("build_model(width=4)", "Photos takes batch_size", "1.00 GiB of "):
@@ -93,7 +97,9 @@ def test_check_covers_every_cell_and_hides_the_gpu_only_while_it_imports_modules
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     done = RUN.invoke(app, ["check", "sweep.yaml"])
     assert done.exit_code == 0, done.output
-    assert all(f"cell {n} of 2: width {width}" in done.stdout for n, width in ((1, 4), (2, 8)))
+    assert all(
+        f"cell {n} of 2: width {width}" in done.stdout for n, width in ((1, 4), (2, 8))
+    )
     assert (sys.modules["model"].SEEN, os.environ["CUDA_VISIBLE_DEVICES"]) == ("", "0")
 
 
@@ -106,7 +112,9 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     shipped = "autofit.schema.json"
     assert json.loads((CONFIGS[0].parent / shipped).read_text()) == schema
     for path in CONFIGS:
-        assert path.read_text().startswith(f"# yaml-language-server: $schema={shipped}\n")
+        assert path.read_text().startswith(
+            f"# yaml-language-server: $schema={shipped}\n"
+        )
         validator.validate(yaml.safe_load(path.read_text()))
     for text in (
         "max_trials: 2",
@@ -115,7 +123,12 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
         "host_memory: 1",
     ):
         validator.validate(yaml.safe_load(GOOD + text))
-    for text in ("max_trails: 3", "max_trials: many", "space: {wrokers: [1]}", "device: abacus"):
+    for text in (
+        "max_trails: 3",
+        "max_trials: many",
+        "space: {wrokers: [1]}",
+        "device: abacus",
+    ):
         with pytest.raises(jsonschema.ValidationError):
             validator.validate(yaml.safe_load(GOOD + text))
 
@@ -125,7 +138,10 @@ def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     [
         ("sweep tune.yaml", "tune.yaml:1:1: has no `matrix:`"),
         ("sweep sweep.yaml --on rays", "executor: 'rays'"),
-        ("sweep sweep.yaml --output no/such.json", "--output: the folder no does not exist"),
+        (
+            "sweep sweep.yaml --output no/such.json",
+            "--output: the folder no does not exist",
+        ),
         (
             "sweep sweep.yaml --output table.csv",
             "table.csv is the name of the CSV file; give the JSON file: table.json",
@@ -160,12 +176,17 @@ def test_the_batch_size_of_the_command_line_replaces_that_of_the_file(
         sys.exit(0)
 
     monkeypatch.setattr(commands, "tune_arguments", tune)
-    RUN.invoke(app, ["tune", "tune.yaml", *(["--batch-size", option] if option else [])])
+    RUN.invoke(
+        app, ["tune", "tune.yaml", *(["--batch-size", option] if option else [])]
+    )
     assert asked == [batch_size]
 
 
 def test_every_command_has_a_help():
-    for command in ([], *([command.callback.__name__] for command in app.registered_commands)):
+    for command in (
+        [],
+        *([command.callback.__name__] for command in app.registered_commands),
+    ):
         assert "Usage: " in RUN.invoke(app, [*command, "--help"]).stdout
 
 
@@ -180,8 +201,12 @@ def test_a_shell_completes_the_options_of_commands():
 
 def test_a_result_that_failed_in_training_is_stored(monkeypatch):
     stored = []
-    monkeypatch.setattr(Result, "failed", lambda self, *given, same_batch: stored.append(given))
-    done = RUN.invoke(app, ["show", str(RESULT), "--failed", "host", "--storage", "mine.db"])
+    monkeypatch.setattr(
+        Result, "failed", lambda self, *given, same_batch: stored.append(given)
+    )
+    done = RUN.invoke(
+        app, ["show", str(RESULT), "--failed", "host", "--storage", "mine.db"]
+    )
     assert (done.exit_code, done.stderr, stored) == (0, "", [("host", "mine.db")])
 
 

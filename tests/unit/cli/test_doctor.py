@@ -23,7 +23,9 @@ from autofit.records.machine import Device, Machine, Placement
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Measurement
 
-doctor, verify = (importlib.import_module(f"autofit.cli.{name}") for name in ("doctor", "verify"))
+doctor, verify = (
+    importlib.import_module(f"autofit.cli.{name}") for name in ("doctor", "verify")
+)
 RUN = CliRunner()
 GIB = 2**30
 MIB = 2**20
@@ -34,7 +36,9 @@ GPU = Device(1, "NVIDIA T4", "GPU-1", 16 * GIB, 15 * GIB)
 def gpu_with(free_bytes, *holders):
     return next(
         doctor._on_gpus(
-            replace(HERE, devices=(replace(GPU, free_bytes=free_bytes, held_by=holders),))
+            replace(
+                HERE, devices=(replace(GPU, free_bytes=free_bytes, held_by=holders),)
+            )
         )
     )
 
@@ -45,8 +49,16 @@ def gpu_with(free_bytes, *holders):
         (lambda: doctor._shared_memory(8 * GIB, 4096), "problem"),
         (lambda: doctor._shared_memory(8 * GIB, GIB), "ok"),
         (lambda: doctor._cores(16, 2.5), "warning"),
-        (lambda: doctor._folder("storage", Path.home() / "no" / "such", 0, (), "Make room."), "ok"),
-        (lambda: doctor._folder("storage", Path.home(), 2**80, (), "Make room."), "warning"),
+        (
+            lambda: doctor._folder(
+                "storage", Path.home() / "no" / "such", 0, (), "Make room."
+            ),
+            "ok",
+        ),
+        (
+            lambda: doctor._folder("storage", Path.home(), 2**80, (), "Make room."),
+            "warning",
+        ),
         (lambda: next(doctor._on_gpus(HERE)), "ok"),
         (lambda: gpu_with(15 * GIB), "ok"),
         (lambda: gpu_with(7 * GIB, "python (pid 7)"), "warning"),
@@ -60,7 +72,11 @@ def test_a_fact_is_good_or_has_a_remedy(finding, status):
 
 @pytest.mark.parametrize(
     ("name", "known"),
-    [("NVIDIA H200", "plain fits"), ("Tesla T4", "compile"), ("NVIDIA T400 4GB", "estimate --gpu")],
+    [
+        ("NVIDIA H200", "plain fits"),
+        ("Tesla T4", "compile"),
+        ("NVIDIA T400 4GB", "estimate --gpu"),
+    ],
 )
 def test_what_is_known_of_a_gpu_is_said(name, known):
     (finding,) = doctor._on_gpus(replace(HERE, devices=(replace(GPU, name=name),)))
@@ -87,7 +103,9 @@ def test_a_trial(end, status, monkeypatch):
 
     launcher = SimpleNamespace(warm=warm, run=run)
     monkeypatch.setattr(
-        doctor, "ProcessLauncher", lambda *_, **options: contextlib.nullcontext(launcher)
+        doctor,
+        "ProcessLauncher",
+        lambda *_, **options: contextlib.nullcontext(launcher),
     )
     finding = doctor._trial(Torch(), HERE, Placement.on(GPU))
     assert (finding.status, "[torch-gpu]" in (finding.remedy or "")) == (
@@ -98,7 +116,10 @@ def test_a_trial(end, status, monkeypatch):
 
 
 def test_the_trial_runs_on_the_gpu_of_a_tune(monkeypatch):
-    devices = replace(GPU, name="T400", total_bytes=4 * GIB), replace(GPU, uuid="GPU-2", index=2)
+    devices = (
+        replace(GPU, name="T400", total_bytes=4 * GIB),
+        replace(GPU, uuid="GPU-2", index=2),
+    )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(doctor.gpus, "nvidia_devices", lambda: devices)
     monkeypatch.setattr(host, "other_work", lambda: None)
@@ -123,7 +144,12 @@ def test_findings_are_printed_and_problems_set_the_exit_code(count, code, monkey
     assert "→ Run [sudo] mount -a." in done.stdout
     done = RUN.invoke(app, ["doctor", "--json"])
     report = json.loads(done.stdout)
-    assert (done.exit_code, report["problems"], report["warnings"], len(report["findings"])) == (
+    assert (
+        done.exit_code,
+        report["problems"],
+        report["warnings"],
+        len(report["findings"]),
+    ) == (
         code,
         code,
         1,
@@ -132,13 +158,16 @@ def test_findings_are_printed_and_problems_set_the_exit_code(count, code, monkey
 
 
 @pytest.mark.parametrize(
-    ("error", "work", "status"), [(0, "", "ok"), (1, "", "problem"), (1, "2 cores", "warning")]
+    ("error", "work", "status"),
+    [(0, "", "ok"), (1, "", "problem"), (1, "2 cores", "warning")],
 )
 def test_a_figure_is_not_called_wrong_while_others_use_the_machine(
     error, work, status, monkeypatch
 ):
     monkeypatch.setattr(host, "other_work", lambda: work)
     monkeypatch.setitem(
-        verify.CHECKS, "made up", lambda bench: verify._compare(1.0 + error, 1.0, 0.05, "x")
+        verify.CHECKS,
+        "made up",
+        lambda bench: verify._compare(1.0 + error, 1.0, 0.05, "x"),
     )
     assert verify.measure("made up", None).status == status

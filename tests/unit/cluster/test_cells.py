@@ -32,7 +32,10 @@ FEW = {
 def cell(workload=None, labels=None, width=8, **settings):
     values = {"model_kwargs.width": width}
     return CellRequest(
-        values, workload or Workload(len, len), TuneSettings(**settings), host_labels=labels or {}
+        values,
+        workload or Workload(len, len),
+        TuneSettings(**settings),
+        host_labels=labels or {},
     )
 
 
@@ -43,18 +46,28 @@ def swept(tmp_path):
     def tune(cell):
         width = cell.values["model_kwargs.width"]
         if width == 16:
-            raise UserCodeError("while building the model", "Traceback\nValueError: too wide")
+            raise UserCodeError(
+                "while building the model", "Traceback\nValueError: too wide"
+            )
         return fakes.tuned(
-            tmp_path / str(width), device_bytes=(5 if width == 32 else 150) * MIB, space=FEW
+            tmp_path / str(width),
+            device_bytes=(5 if width == 32 else 150) * MIB,
+            space=FEW,
         )
 
     cells = tuple(tune_cell(tune, cell(width=width)) for width in (8, 16, 32))
     return SweepRecord(
-        title="sweep.yaml", cells=cells, machine=fakes.MACHINE, seconds=9.0, started_at=1e9
+        title="sweep.yaml",
+        cells=cells,
+        machine=fakes.MACHINE,
+        seconds=9.0,
+        started_at=1e9,
     )
 
 
-def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, tmp_path):
+def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(
+    swept, tmp_path
+):
     assert [cell.outcome for cell in swept.cells] == ["ok", "failed", "does not fit"]
     assert "too wide" in swept.cells[1].problem
     assert swept.cells[2].tune.needed_bytes == 5 * MIB
@@ -63,7 +76,12 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
     assert result_files.load(path) == swept
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
     shown = [
-        (row["model_kwargs.width"], row["outcome"], row["batch_size"], row["problem"][:14])
+        (
+            row["model_kwargs.width"],
+            row["outcome"],
+            row["batch_size"],
+            row["problem"][:14],
+        )
         for row in rows
     ]
     assert shown == [
@@ -74,7 +92,11 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(swept, 
     with pytest.raises(UsageError, match=r"sweep\.json: .* autofit show"):
         result_files.tune_of(swept, path)
     table = CliRunner().invoke(app, ["show", str(path)]).stdout
-    for part in (str(result.config), "too wide", "3 cells: 1 ok, 1 does not fit, 1 failed"):
+    for part in (
+        str(result.config),
+        "too wide",
+        "3 cells: 1 ok, 1 does not fit, 1 failed",
+    ):
         assert part in table
 
 
@@ -96,14 +118,25 @@ def node(name="a", labels=None, **resources):
         ([], None, "80%"),
     ],
 )
-def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(monkeypatch, gpus, cores, memory):
+def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(
+    monkeypatch, gpus, cores, memory
+):
     pinned = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(cores))
-    context = SimpleNamespace(get_node_id=lambda: "a", get_accelerator_ids=lambda: {"GPU": gpus})
-    ray = SimpleNamespace(nodes=lambda: [node(GPU=4.0)], get_runtime_context=lambda: context)
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda pid, cores: pinned.append(cores)
+    )
+    context = SimpleNamespace(
+        get_node_id=lambda: "a", get_accelerator_ids=lambda: {"GPU": gpus}
+    )
+    ray = SimpleNamespace(
+        nodes=lambda: [node(GPU=4.0)], get_runtime_context=lambda: context
+    )
     for asked, shared in (("80%", memory), ("6GiB", "6GiB")):
-        assert host.on_own_share(ray, cell(host_memory=asked)).settings.host_memory == shared
+        assert (
+            host.on_own_share(ray, cell(host_memory=asked)).settings.host_memory
+            == shared
+        )
     assert pinned == ([] if cores is None else [cores] * 2)
 
 
@@ -120,14 +153,19 @@ def test_cells_that_no_host_can_tune_wait_and_say_so(gpus, labels, lacking):
     notices, nodes = [], [node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)]
     tasks._check_hosts(nodes, [cell(labels=labels)] * 2, [gpus] * 2, notices.append)
     waiting = f"no host has {lacking}: cells that need it wait until such a host joins the cluster"
-    assert notices == ["2 cells on 2 hosts of a Ray cluster", *([waiting] if lacking else [])]
+    assert notices == [
+        "2 cells on 2 hosts of a Ray cluster",
+        *([waiting] if lacking else []),
+    ]
     with pytest.raises(UsageError, match="--resources="):
         tasks._check_hosts([{**node(), "Alive": False}], [cell()], [0], print)
 
 
 def test_cells_take_a_gpu_where_the_cluster_has_some():
     devices = [
-        (device, has_gpus) for device in ("auto", "2x gpu", "2x cpu") for has_gpus in (True, False)
+        (device, has_gpus)
+        for device in ("auto", "2x gpu", "2x cpu")
+        for has_gpus in (True, False)
     ]
     counts = [
         tasks._gpu_count(TuneSettings(device=device), has_gpus=has_gpus)
@@ -139,10 +177,18 @@ def test_cells_take_a_gpu_where_the_cluster_has_some():
 def test_a_cell_is_a_task_with_its_gpus_and_labels(tmp_path):
     submitted = []
     task = SimpleNamespace(
-        options=lambda **options: SimpleNamespace(remote=lambda *_: submitted.append(options))
+        options=lambda **options: SimpleNamespace(
+            remote=lambda *_: submitted.append(options)
+        )
     )
-    ray = SimpleNamespace(put=lambda part: part, remote=lambda **options: lambda function: task)
-    list(tasks._submit(ray, [cell(labels={"region": "eu"}), cell()], [0, 3], len, tmp_path))
+    ray = SimpleNamespace(
+        put=lambda part: part, remote=lambda **options: lambda function: task
+    )
+    list(
+        tasks._submit(
+            ray, [cell(labels={"region": "eu"}), cell()], [0, 3], len, tmp_path
+        )
+    )
     on_cpu, on_gpus = submitted
     assert on_cpu["label_selector"] == {"region": "eu"}
     assert (on_cpu["num_gpus"], on_cpu["resources"]) == (0, {"measuring": 1})

@@ -89,7 +89,10 @@ def test_a_device_has_what_nvml_reports_and_who_holds_its_memory(driver, answers
 
 def test_a_gpu_held_by_the_calling_process_is_busy(driver, answers):
     driver[os.getpid()] = 3 * GIB
-    drawing = [Fake(pid=7, usedGpuMemory=2 * GIB), Fake(pid=os.getpid(), usedGpuMemory=None)]
+    drawing = [
+        Fake(pid=7, usedGpuMemory=2 * GIB),
+        Fake(pid=os.getpid(), usedGpuMemory=None),
+    ]
     answers(DeviceGetGraphicsRunningProcesses=lambda handle: drawing)
     assert gpus.bytes_by_pid(GPU) == {7: 2 * GIB, os.getpid(): 3 * GIB}
     with pytest.raises(DeviceBusyError, match=r"3\.00 GiB .* NVIDIA T4"):
@@ -98,7 +101,9 @@ def test_a_gpu_held_by_the_calling_process_is_busy(driver, answers):
 
 def tensorflow(handle, *devices):
     return Fake(
-        context_safe=lambda: Fake(_context_handle=handle, list_logical_devices=lambda kind: devices)
+        context_safe=lambda: Fake(
+            _context_handle=handle, list_logical_devices=lambda kind: devices
+        )
     )
 
 
@@ -113,7 +118,9 @@ def torch_holding(*reserved):
 
 def jax_holding(stats):
     clients = {
-        "cpu": Fake(local_devices=lambda: [Fake(memory_stats=lambda: {"pool_bytes": 1})]),
+        "cpu": Fake(
+            local_devices=lambda: [Fake(memory_stats=lambda: {"pool_bytes": 1})]
+        ),
         "cuda": Fake(local_devices=lambda: [Fake(memory_stats=lambda: stats)]),
     }
     return Fake(_backends=clients)
@@ -136,7 +143,9 @@ def jax_holding(stats):
 )
 # what a driver may report: nobody, no bytes, a context, and in a container the pid that the host
 # gives
-@pytest.mark.parametrize("held", [{}, {os.getpid(): 0}, {os.getpid(): GIB // 2}, {4711: GIB}])
+@pytest.mark.parametrize(
+    "held", [{}, {os.getpid(): 0}, {os.getpid(): GIB // 2}, {4711: GIB}]
+)
 def test_a_gpu_used_by_a_framework_of_this_process_is_busy(
     driver, monkeypatch, held, module, loaded, is_busy
 ):
@@ -196,7 +205,10 @@ def test_each_mig_slice_is_a_device(driver, answers, monkeypatch, named, uuids):
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(
     driver, answers, monkeypatch, named, indices
 ):
-    answers(DeviceGetCount=lambda: 3, DeviceGetUUID=lambda handle: f"GPU-{'abc'[handle]}1f0e")
+    answers(
+        DeviceGetCount=lambda: 3,
+        DeviceGetUUID=lambda handle: f"GPU-{'abc'[handle]}1f0e",
+    )
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     assert [gpu.index for gpu in gpus.nvidia_devices()] == indices
@@ -215,7 +227,13 @@ def shown(root, file):
 )
 @pytest.mark.parametrize(
     ("visible", "is_hidden"),
-    [(None, False), ("0", False), ("MIG-4d2e, MIG-5f3a", False), ("", True), ("-1", True)],
+    [
+        (None, False),
+        ("0", False),
+        ("MIG-4d2e, MIG-5f3a", False),
+        ("", True),
+        ("-1", True),
+    ],
 )
 def test_a_tune_never_silently_falls_back_to_the_cpu_beside_an_unusable_gpu(
     monkeypatch, tmp_path, file, visible, is_hidden
@@ -261,7 +279,9 @@ def test_an_accelerator_that_autofit_does_not_know_is_named_if_programs_train_on
     # a desktop's graphics, for which nothing is installed
     assert gpus.choose_placement(MACHINE, "auto") == ON_CPU
     installed[package] = version
-    with pytest.raises(UsageError, match=rf"{named}.* NVIDIA only; to tune on the CPU, write cpu"):
+    with pytest.raises(
+        UsageError, match=rf"{named}.* NVIDIA only; to tune on the CPU, write cpu"
+    ):
         gpus.choose_placement(MACHINE, "auto")
     assert gpus.choose_placement(MACHINE, "cpu") == ON_CPU
 
@@ -270,7 +290,9 @@ def test_a_gpu_that_shares_the_memory_of_the_host_is_named(driver, answers):
     answers(DeviceGetName=lambda handle: "NVIDIA GB10")
     refuse(answers, "DeviceGetMemoryInfo")
     assert gpus.nvidia_devices() == ()
-    with pytest.raises(UsageError, match=r"memory of NVIDIA GB10, as of GPUs that share the host"):
+    with pytest.raises(
+        UsageError, match=r"memory of NVIDIA GB10, as of GPUs that share the host"
+    ):
         gpus.choose_placement(MACHINE, "auto")
 
 
@@ -293,12 +315,17 @@ def test_a_number_that_cuda_and_the_driver_count_differently_is_an_error(
         DeviceGetName=lambda handle: names[handle],
         DeviceGetUUID=lambda handle: f"GPU-{handle + 1}",
     )
-    for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
+    for name, value in (
+        ("CUDA_VISIBLE_DEVICES", visible),
+        ("CUDA_DEVICE_ORDER", order),
+    ):
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value)
     machine = replace(MACHINE, devices=gpus.nvidia_devices())
-    expected = pytest.raises(UsageError, match=r"NVIDIA A40, NVIDIA T400.*by UUID.*PCI_BUS_ID")
+    expected = pytest.raises(
+        UsageError, match=r"NVIDIA A40, NVIDIA T400.*by UUID.*PCI_BUS_ID"
+    )
     with contextlib.nullcontext() if is_clear else expected:
         assert gpus.choose_placement(machine, "auto").device in machine.devices
     assert gpus.choose_placement(machine, "cpu") == ON_CPU
@@ -311,14 +338,18 @@ def test_throttle_reasons_of_a_gpu(driver, answers):
     assert gpus.throttles(GPU) == frozenset()
 
 
-def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(driver, monkeypatch):
+def test_a_trial_waits_for_memory_taken_during_the_tune_and_names_the_holder(
+    driver, monkeypatch
+):
     monkeypatch.setattr(launcher, "_GPU_SECONDS", 0.05)
     (gpu,) = gpus.nvidia_devices()
     phases = []
     launcher.wait_for_room(gpu, 14 * GIB, phases.append)
     assert phases == []
     driver[1] = 5 * GIB
-    with pytest.raises(TrialProcessError, match=r"11\.0 GiB .*14\.0 GiB .* holds 5\.00 GiB"):
+    with pytest.raises(
+        TrialProcessError, match=r"11\.0 GiB .*14\.0 GiB .* holds 5\.00 GiB"
+    ):
         launcher.wait_for_room(gpu, 14 * GIB, phases.append)
     assert phases == [Phase.WAITING_FOR_GPU]
     launcher.wait_for_room(gpu, 14 * GIB, lambda phase: driver.pop(1))

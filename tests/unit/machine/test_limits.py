@@ -25,7 +25,13 @@ FULL = replace(GPU, free_bytes=GIB, held_by=("python (pid 1) holds 15.0 GiB",))
         ),  # of the total; a CPU has a limit only if a size is given
         (None, "64MiB", "6GiB", 64 * 2**20, 6 * GIB),
         (None, "90%", "6 GB", None, 6 * 10**9),
-        (GPU, "50%", "100%", 5 * GIB, 12 * GIB),  # of what is free, and at most what is available
+        (
+            GPU,
+            "50%",
+            "100%",
+            5 * GIB,
+            12 * GIB,
+        ),  # of what is free, and at most what is available
         (
             replace(GPU, free_bytes=int(1.2 * GIB), total_bytes=2 * GIB),
             "1GiB",
@@ -35,7 +41,9 @@ FULL = replace(GPU, free_bytes=GIB, held_by=("python (pid 1) holds 15.0 GiB",))
         ),
     ],
 )
-def test_amounts_become_limits(gpu, device_memory, host_memory, device_bytes, host_bytes):
+def test_amounts_become_limits(
+    gpu, device_memory, host_memory, device_bytes, host_bytes
+):
     resolved = limits.resolve_limits(MACHINE, gpu, device_memory, host_memory)
     assert (resolved.device_bytes, resolved.host_bytes) == (device_bytes, host_bytes)
 
@@ -64,12 +72,15 @@ def test_a_share_is_at_most_what_a_program_without_a_limit_could_use(
     capability, free, percent, expected
 ):
     gpu = replace(
-        GPU, free_bytes=int(free * GIB), total_bytes=int(free * GIB), compute_capability=capability
+        GPU,
+        free_bytes=int(free * GIB),
+        total_bytes=int(free * GIB),
+        compute_capability=capability,
     )
     pool = TensorFlow().pool_bytes(gpu)
-    assert limits.resolve_limits(MACHINE, gpu, percent, "80%", pool).device_bytes == pytest.approx(
-        expected * GIB, rel=0.01
-    )
+    assert limits.resolve_limits(
+        MACHINE, gpu, percent, "80%", pool
+    ).device_bytes == pytest.approx(expected * GIB, rel=0.01)
     assert limits.resolve_limits(MACHINE, gpu, "1GiB", "80%", pool).device_bytes == GIB
 
 
@@ -92,6 +103,8 @@ def test_malformed_amounts(amount):
         ),
     ],
 )
-def test_amounts_above_the_total_or_free_memory(gpu, device_memory, host_memory, message):
+def test_amounts_above_the_total_or_free_memory(
+    gpu, device_memory, host_memory, message
+):
     with pytest.raises(UsageError, match=message):
         limits.resolve_limits(MACHINE, gpu, device_memory, host_memory)

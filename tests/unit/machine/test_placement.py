@@ -51,7 +51,9 @@ def environment(tmp_path, monkeypatch):
         ("4x cpu", Placement(count=4), "CPU as 4 devices"),
     ],
 )
-def test_several_gpus_are_of_one_model_and_a_cpu_is_one_device_or_several(device, chosen, name):
+def test_several_gpus_are_of_one_model_and_a_cpu_is_one_device_or_several(
+    device, chosen, name
+):
     placement = gpus.choose_placement(MACHINE, device)
     assert (placement, placement.name) == (chosen, name)
 
@@ -59,7 +61,8 @@ def test_several_gpus_are_of_one_model_and_a_cpu_is_one_device_or_several(device
 @pytest.mark.parametrize("device", ["gpu:0,1", "gpu:1,1", "gpu:1,9", "3x gpu"])
 def test_placements_that_are_not_possible(device):
     with pytest.raises(
-        UsageError, match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), "
+        UsageError,
+        match=rf"device: '{device}' .* different GPUs of one model; .* gpu:0 \(T4\), ",
     ):
         gpus.choose_placement(MACHINE, device)
     with pytest.raises(UsageError, match=rf"device: '{device}' .*GPUs: none"):

@@ -20,7 +20,9 @@ def predictions(readings, context):
     """Rates of two configs, with a deviation of 10 % each and of their difference."""
     deviations = np.array([0.1, 0.1])
     predicted = SimpleNamespace(
-        mean=np.zeros(2), deviation=deviations, lead_over=lambda index: (np.zeros(2), deviations)
+        mean=np.zeros(2),
+        deviation=deviations,
+        lead_over=lambda index: (np.zeros(2), deviations),
     )
     return SimpleNamespace(predict=lambda configs: predicted)
 
@@ -29,9 +31,12 @@ def figures(monkeypatch):
     monkeypatch.setattr(delivery, "Rates", predictions)
     beliefs = delivery.Beliefs([], [CONFIG, OTHER], SimpleNamespace(cores=1))
     speedup = beliefs.speedup(CONFIG, OTHER)
-    proposal = Proposal(BASELINE, Reason.PROMISE, 0.0, 0.0, 0.0, gain=0.001, most_gain=0.05)
+    proposal = Proposal(
+        BASELINE, Reason.PROMISE, 0.0, 0.0, 0.0, gain=0.001, most_gain=0.05
+    )
     return {
-        "of a mean, in standard errors": pooled_half_width([1.0, 2.0, 3.0]) * math.sqrt(3),
+        "of a mean, in standard errors": pooled_half_width([1.0, 2.0, 3.0])
+        * math.sqrt(3),
         "of a difference": welch_interval([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])[1],
         "of a rate": beliefs.rate(CONFIG)[1],
         "of a speedup": (speedup.low, speedup.high),

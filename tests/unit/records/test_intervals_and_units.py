@@ -3,12 +3,20 @@ import math
 import pytest
 
 from autofit.records.intervals import pooled_half_width
-from autofit.records.units import counted, format_bytes, format_rate, format_seconds, format_spread
+from autofit.records.units import (
+    counted,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    format_spread,
+)
 
 
 def test_the_interval_of_three_readings_is_students():
     assert pooled_half_width([5.0]) == math.inf
-    assert pooled_half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 / math.sqrt(3), rel=1e-4)
+    assert pooled_half_width([1.0, 2.0, 3.0]) == pytest.approx(
+        4.303 / math.sqrt(3), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize(

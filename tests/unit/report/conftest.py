@@ -54,7 +54,9 @@ COMMON = {  # of a tune, with or without a result
 def trial(config, why=""):
     """What the made-up launcher measures; above a batch of 64 it runs out of device memory."""
     return Trial(
-        config, FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)), why
+        config,
+        FakeLauncher(cliff=64).measure(TrialSpec(Role.MEASURE, config, LIMITS, 60.0)),
+        why,
     )
 
 
@@ -113,7 +115,9 @@ def two_answers(record):
         data_kwargs=OWN.values(),
     )
     runs = tuple(
-        replace(trial(config), stage=Stage.BESIDE) for config in COMPARED for _ in range(3)
+        replace(trial(config), stage=Stage.BESIDE)
+        for config in COMPARED
+        for _ in range(3)
     )
     return replace(record, same_batch=own, runs=runs)
 
@@ -146,7 +150,9 @@ def sweep(record):
         ),
         Cell({"model_kwargs.width": 32, "data_kwargs.size": "s"}),
     )
-    return SweepRecord(title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9)
+    return SweepRecord(
+        title="widths", cells=cells, machine=MACHINE, seconds=60.0, started_at=1e9
+    )
 
 
 @pytest.fixture(scope="package")
@@ -158,10 +164,17 @@ def estimate():
         host = {"process": 500 * MIB, "queue": 2 * batch * MIB}
         rows.append(
             EstimateRow(
-                batch, device, host, sum(device.values()) + 10 * MIB, 700 * MIB, fits=batch == 8
+                batch,
+                device,
+                host,
+                sum(device.values()) + 10 * MIB,
+                700 * MIB,
+                fits=batch == 8,
             )
         )
-    footprint = Footprint(8, rows[0].device_bytes_by_part, "liveness of the traced step", 0.12)
+    footprint = Footprint(
+        8, rows[0].device_bytes_by_part, "liveness of the traced step", 0.12
+    )
     description = replace(DESCRIPTION, footprints=(footprint,))
     limits = Limits(60 * MIB, 8192 * MIB)
     return EstimateRecord(

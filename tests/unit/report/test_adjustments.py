@@ -38,8 +38,16 @@ def record_with(record, *parts, now=1024, own=32, described=(), given=None, **ch
     [
         ([SCHEDULE], {}, ["20 instead of 625; divide decay_steps, warmup_steps by 32"]),
         ([SCHEDULE], {"now": 16}, ["1,250 instead of 625; multiply decay_steps"]),
-        ([SCHEDULE], {"described": {"model_takes_batch": True}}, ["unless build_model computes"]),
-        ([BatchDependence("schedule", "Mine")], {}, ["Mine counts train steps: an epoch has 20"]),
+        (
+            [SCHEDULE],
+            {"described": {"model_takes_batch": True}},
+            ["unless build_model computes"],
+        ),
+        (
+            [BatchDependence("schedule", "Mine")],
+            {},
+            ["Mine counts train steps: an epoch has 20"],
+        ),
         ([NORMALIZATION], {}, []),  # of a larger batch it is as good
         ([NORMALIZATION], {"now": 16}, []),
         ([NORMALIZATION], {"now": 8}, ["averages 8 samples instead of 32"]),
@@ -48,18 +56,51 @@ def record_with(record, *parts, now=1024, own=32, described=(), given=None, **ch
             {"now": 16, "placement": Placement("gpu", 2)},
             ["averages 8 samples instead of 16"],
         ),
-        ([NORMALIZATION], {"now": 64, "own": 256, "effective_batch_size": 256}, ["averages 64"]),
         (
             [NORMALIZATION],
-            {"own": 64, "now": 64, "batch_is_default": True, "effective_batch_size": 256},
+            {"now": 64, "own": 256, "effective_batch_size": 256},
+            ["averages 64"],
+        ),
+        (
+            [NORMALIZATION],
+            {
+                "own": 64,
+                "now": 64,
+                "batch_is_default": True,
+                "effective_batch_size": 256,
+            },
             ["still averages 64 samples"],
         ),
-        ([BatchDependence("loss", "nt_xent")], {}, ["nt_xent", "1,024 samples instead of 32"]),
-        ([BatchDependence("sum", "mse")], {}, ["mse adds up its samples", "32 times as large"]),
-        ([BatchDependence("method", "M.train_step")], {}, ["M.train_step gets 1,024 samples"]),
-        ([], {"described": {"accumulation_steps": 4}}, ["4,096 samples instead of 128"]),
-        ([], {"described": {"batch_callbacks": ("Every100",)}}, ["Every100: an epoch has 20"]),
-        ([], {"described": {"sample_count": None, "batch_callbacks": ("A",)}}, ["0.031 times"]),
+        (
+            [BatchDependence("loss", "nt_xent")],
+            {},
+            ["nt_xent", "1,024 samples instead of 32"],
+        ),
+        (
+            [BatchDependence("sum", "mse")],
+            {},
+            ["mse adds up its samples", "32 times as large"],
+        ),
+        (
+            [BatchDependence("method", "M.train_step")],
+            {},
+            ["M.train_step gets 1,024 samples"],
+        ),
+        (
+            [],
+            {"described": {"accumulation_steps": 4}},
+            ["4,096 samples instead of 128"],
+        ),
+        (
+            [],
+            {"described": {"batch_callbacks": ("Every100",)}},
+            ["Every100: an epoch has 20"],
+        ),
+        (
+            [],
+            {"described": {"sample_count": None, "batch_callbacks": ("A",)}},
+            ["0.031 times"],
+        ),
     ],
 )
 def test_each_part_that_depends_on_the_batch_size_is_said_in_every_output(
@@ -79,7 +120,9 @@ def test_each_part_that_depends_on_the_batch_size_is_said_in_every_output(
     for output, text in texts.items():
         words = " ".join(text.split())
         assert [fact for fact in facts if fact not in words] == [], output
-        assert ("to adjust" in words.lower()) == (bool(facts) and output != "result.json")
+        assert ("to adjust" in words.lower()) == (
+            bool(facts) and output != "result.json"
+        )
 
 
 def test_literal_steps_of_an_epoch_are_listed_with_what_to_pass(record):
@@ -98,7 +141,11 @@ ALL = (SCHEDULE, NORMALIZATION, BatchDependence("method", "M.train_step"))
 
 @pytest.mark.parametrize(
     "changes",
-    [{"now": 32}, {"now": 256, "own": 256, "effective_batch_size": 256}, {"call": "predict"}],
+    [
+        {"now": 32},
+        {"now": 256, "own": 256, "effective_batch_size": 256},
+        {"call": "predict"},
+    ],
 )
 def test_at_the_own_batch_size_nothing_is_said(record, changes):
     call = changes.pop("call", "fit")

@@ -14,7 +14,9 @@ from autofit.report.html import page as html
 from autofit.report.html import plots
 from tests.fakes import MACHINE, MIB, with_fields
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)> & \"quoted\" 'too'"
+)
 
 
 class Page(HTMLParser):
@@ -25,8 +27,12 @@ class Page(HTMLParser):
         self.tags = []
         self.text = []
         self._open = ""
-        figures = re.search(r'<script type="application/json" id="figures">(.*)</script>', text)
-        self.figures = json.loads(figures[1], parse_constant=pytest.fail) if figures else {}
+        figures = re.search(
+            r'<script type="application/json" id="figures">(.*)</script>', text
+        )
+        self.figures = (
+            json.loads(figures[1], parse_constant=pytest.fail) if figures else {}
+        )
         self.feed(text)
         self.words = " ".join(" ".join(self.text).split())
 
@@ -47,7 +53,9 @@ def traces(plot):
     return {trace["name"]: trace for trace in plot.figure["data"]}
 
 
-def test_the_answers_stand_on_top_and_every_trial_and_run_below_with_its_details(two_answers):
+def test_the_answers_stand_on_top_and_every_trial_and_run_below_with_its_details(
+    two_answers,
+):
     text = html.render(two_answers)
     page = Page(text)
     order = [
@@ -64,12 +72,16 @@ def test_the_answers_stand_on_top_and_every_trial_and_run_below_with_its_details
     for answer in (two_answers.same_batch, two_answers.fastest):
         assert " ".join(snippet.render(two_answers, answer).split()) in page.words
         assert str(answer.config) in page.words
-    assert page.tags.count(("tr", "detail")) == len(two_answers.trials) + len(two_answers.runs)
+    assert page.tags.count(("tr", "detail")) == len(two_answers.trials) + len(
+        two_answers.runs
+    )
     assert page.words.count("device OOM") == sum(
         t.measurement.outcome is Outcome.DEVICE_OOM for t in two_answers.trials
     )
     assert set(page.figures) == {"throughput", "memory"}
-    own = (html._TEMPLATES / "page.css").read_text() + (html._TEMPLATES / "page.js").read_text()
+    own = (html._TEMPLATES / "page.css").read_text() + (
+        html._TEMPLATES / "page.js"
+    ).read_text()
     assert not re.search(r"https?:|@import|url\(", own)  # nothing from the network
 
 
@@ -83,12 +95,17 @@ def test_what_the_users_code_wrote_cannot_become_part_of_a_page(record, sweep):
     trials = (*record.trials, Trial(record.config, broken, why=HOSTILE))
     cell = Cell({"model_kwargs.width": HOSTILE, "data_kwargs.size": "s"}, None, HOSTILE)
     for clean, dirty in (
-        (record, with_fields(record, trials=trials, machine=replace(MACHINE, host=HOSTILE))),
+        (
+            record,
+            with_fields(record, trials=trials, machine=replace(MACHINE, host=HOSTILE)),
+        ),
         (sweep, replace(sweep, cells=(*sweep.cells, cell))),
     ):
         before = Page(html.render(clean))
         page = Page(html.render(dirty))
-        scripts = [sum(tag == "script" for tag, _ in each.tags) for each in (before, page)]
+        scripts = [
+            sum(tag == "script" for tag, _ in each.tags) for each in (before, page)
+        ]
         assert scripts[0] == scripts[1]
         assert ("img", None) not in page.tags
         assert HOSTILE in "\n".join(page.text)
@@ -100,8 +117,13 @@ def test_throughput_is_drawn_with_both_ceilings_the_answers_the_baseline_and_wha
 ):
     drawn = traces(plots.throughput(two_answers))
     fits = [trial for trial in two_answers.trials if trial.fits(two_answers.limits)]
-    measured = {t.config.batch_size: t.measurement.compute_samples_per_second for t in fits}
-    assert dict(zip(drawn["model alone"]["x"], drawn["model alone"]["y"], strict=True)) == measured
+    measured = {
+        t.config.batch_size: t.measurement.compute_samples_per_second for t in fits
+    }
+    assert (
+        dict(zip(drawn["model alone"]["x"], drawn["model alone"]["y"], strict=True))
+        == measured
+    )
     assert {"input alone", "out of memory"} <= set(drawn)
     marks = [drawn["baseline"], drawn["at your batch"], drawn["fastest"]]
     assert [(mark["x"], mark["y"]) for mark in marks] == [
@@ -136,24 +158,36 @@ def test_memory_is_drawn_as_shares_of_the_limits_with_out_of_memory_points(two_a
     assert "limit" not in traces(plots.memory(replace(roomy, trials=())))
 
 
-def test_a_tune_without_a_result_and_one_without_readings_have_a_page(record, failed_tune):
+def test_a_tune_without_a_result_and_one_without_readings_have_a_page(
+    record, failed_tune
+):
     page = Page(html.render(failed_tune))
     assert page.words.count(failed_tune.problem) == 1
     assert set(page.figures) == {"memory"}
     assert (
-        Page(html.render(replace(failed_tune, description=None, trials=(), memory=None))).figures
+        Page(
+            html.render(replace(failed_tune, description=None, trials=(), memory=None))
+        ).figures
         == {}
     )
     bare = replace(record.trials[0], config=FitConfig())
     assert (
-        Page(html.render(with_fields(record, config=FitConfig(), trials=(bare,), runs=()))).figures
+        Page(
+            html.render(
+                with_fields(record, config=FitConfig(), trials=(bare,), runs=())
+            )
+        ).figures
         == {}
     )
     measurement = replace(bare.measurement, samples_per_second=float("nan"))
     Page(
         html.render(
             with_fields(
-                record, trials=(replace(record.trials[0], measurement=measurement), *record.trials)
+                record,
+                trials=(
+                    replace(record.trials[0], measurement=measurement),
+                    *record.trials,
+                ),
             )
         )
     )
@@ -170,7 +204,9 @@ def test_a_knob_that_could_not_be_tuned_is_named_in_every_output(record):
 
 def test_a_sweep_is_a_plot_and_a_table_of_its_cells(failed_tune, sweep):
     cell = Cell(
-        {"model_kwargs.width": 24, "data_kwargs.size": "s"}, failed_tune, failed_tune.problem
+        {"model_kwargs.width": 24, "data_kwargs.size": "s"},
+        failed_tune,
+        failed_tune.problem,
     )
     page = Page(html.render(replace(sweep, cells=(*sweep.cells, cell))))
     for shown in (

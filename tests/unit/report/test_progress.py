@@ -23,7 +23,9 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
     assert len(
         re.findall(r"^batch \d+, .*: (?:ok|device OOM|host OOM)", text, re.MULTILINE)
     ) == len(record.trials)
-    assert len(re.findall(r"^(?:chosen|beside): ", text, re.MULTILINE)) == len(record.runs)
+    assert len(re.findall(r"^(?:chosen|beside): ", text, re.MULTILINE)) == len(
+        record.runs
+    )
     for trial in record.trials:
         assert str(trial.config) in text
         assert (
@@ -37,14 +39,18 @@ def test_plain_progress_is_one_line_a_trial_with_reasons(record):
 def show_trials(progress, record, *, trials, max_seconds=None):
     """So many trials of 5 s."""
     progress.show(
-        Described(record.description, replace(record, trials=(), seconds=30.0), max_seconds)
+        Described(
+            record.description, replace(record, trials=(), seconds=30.0), max_seconds
+        )
     )
     for number in range(1, trials + 1):
         took = replace(record.trials[0].measurement, seconds=5.0)
         progress.show(Trial(FitConfig(number, 1, 10, False), took))
 
 
-@pytest.mark.parametrize(("max_seconds", "left"), [(3660, "(about 1 h 00 min left)"), (None, "")])
+@pytest.mark.parametrize(
+    ("max_seconds", "left"), [(3660, "(about 1 h 00 min left)"), (None, "")]
+)
 def test_the_time_left_is_that_of_max_seconds(record, max_seconds, left):
     console = Console(width=80, file=io.StringIO())
     progress = Progress(console)
@@ -71,7 +77,10 @@ def test_the_live_display_begins_with_the_running_trial_and_ends_with_a_row_for_
         show_trials(progress, record, trials=trials)
         progress.show(
             Activity(
-                "trial 61 of at most 99", FitConfig(64), Phase.TRAINING, "the largest that may fit"
+                "trial 61 of at most 99",
+                FitConfig(64),
+                Phase.TRAINING,
+                "the largest that may fit",
             )
         )
         drawn.print(progress._draw())

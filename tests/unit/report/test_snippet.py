@@ -25,7 +25,9 @@ def kwargs_in(output_format, record, folder):
 
 def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_path):
     knobs = {"batch_size": 64, "num_parallel_calls": -1, "prefetch": -1}
-    call_source = replace(record.call_source, data_kwargs={"axis": -1}, validation_kwargs={})
+    call_source = replace(
+        record.call_source, data_kwargs={"axis": -1}, validation_kwargs={}
+    )
     names = {
         "batch_size": "batch_size",
         "workers": "num_parallel_calls",
@@ -69,7 +71,9 @@ def test_autotune_has_its_name_in_python_and_its_number_elsewhere(record, tmp_pa
         ("evaluate", 3, ["model.evaluate("]),
     ],
 )
-def test_arrays_are_given_to_the_method_in_the_form_that_they_came_in(record, call, parts, lines):
+def test_arrays_are_given_to_the_method_in_the_form_that_they_came_in(
+    record, call, parts, lines
+):
     call_source = replace(
         record.call_source, call=call, data="data", data_kwargs={}, validation=None
     )
@@ -93,7 +97,10 @@ def test_arrays_are_given_to_the_method_in_the_form_that_they_came_in(record, ca
 
 def test_the_model_is_built_and_compiled_as_the_arguments_and_the_config_say(record):
     source = replace(
-        record.call_source, dtype_policy="mixed_bfloat16", jit_compile=True, model="build_model(2)"
+        record.call_source,
+        dtype_policy="mixed_bfloat16",
+        jit_compile=True,
+        model="build_model(2)",
     )
     description = replace(record.description, model_takes_batch=True)
     changed = with_fields(
@@ -151,7 +158,9 @@ def test_the_model_is_built_and_compiled_as_the_arguments_and_the_config_say(rec
         ),
     ],
 )
-def test_what_only_the_users_program_can_write_is_elided(record, changes, fit_kwargs, lines):
+def test_what_only_the_users_program_can_write_is_elided(
+    record, changes, fit_kwargs, lines
+):
     elided = [part for part in ("data", "validation") if changes.get(part, "Photos")]
     call_source = replace(
         record.call_source,
@@ -159,7 +168,10 @@ def test_what_only_the_users_program_can_write_is_elided(record, changes, fit_kw
         settings=("keras.config.set_floatx('float64')",),
         **changes,
     )
-    kwargs = {"data_kwargs": {"batch_size": 64}, "fit_kwargs": {"batch_size": 64, **fit_kwargs}}
+    kwargs = {
+        "data_kwargs": {"batch_size": 64},
+        "fit_kwargs": {"batch_size": 64, **fit_kwargs},
+    }
     code = snippet.render(with_fields(record, call_source=call_source, **kwargs))
     first, *rest = code.splitlines()
     assert first == '# in your program, where "..." stands for what it passes already:'
@@ -168,13 +180,19 @@ def test_what_only_the_users_program_can_write_is_elided(record, changes, fit_kw
     compile(code, "snippet", "exec")
 
 
-def test_settings_of_the_program_come_first_and_further_arguments_of_fit_are_passed_on(record):
+def test_settings_of_the_program_come_first_and_further_arguments_of_fit_are_passed_on(
+    record,
+):
     line = "keras.config.set_floatx('float64')"
     source = replace(
-        record.call_source, settings=(line,), fit_expressions={"callbacks": "make_callbacks()"}
+        record.call_source,
+        settings=(line,),
+        fit_expressions={"callbacks": "make_callbacks()"},
     )
     code = snippet.render(
-        with_fields(record, call_source=source, fit_kwargs={"class_weight": {0: 1.0, 1: 5.0}})
+        with_fields(
+            record, call_source=source, fit_kwargs={"class_weight": {0: 1.0, 1: 5.0}}
+        )
     )
     assert code.index(line) < code.index("model = ")
     assert all(
@@ -186,8 +204,16 @@ def test_settings_of_the_program_come_first_and_further_arguments_of_fit_are_pas
 @pytest.mark.parametrize(
     ("call_source", "knobs", "code"),
     [
-        ({"validation": "load_val", "validation_kwargs": {}}, {}, "validation_data=load_val(),"),
-        ({"validation_kwargs": {}}, {"workers": "num_parallel_calls"}, "num_parallel_calls="),
+        (
+            {"validation": "load_val", "validation_kwargs": {}},
+            {},
+            "validation_data=load_val(),",
+        ),
+        (
+            {"validation_kwargs": {}},
+            {"workers": "num_parallel_calls"},
+            "num_parallel_calls=",
+        ),
         (
             {"validation": "val", "validation_form": "object"},
             {"workers": "workers"},
@@ -198,7 +224,9 @@ def test_settings_of_the_program_come_first_and_further_arguments_of_fit_are_pas
 def test_the_validation_is_called_with_what_it_takes(record, call_source, knobs, code):
     description = replace(record.description, validation_knobs=knobs)
     changed = with_fields(
-        record, call_source=replace(record.call_source, **call_source), description=description
+        record,
+        call_source=replace(record.call_source, **call_source),
+        description=description,
     )
     assert code in snippet.render(changed)
     compile(snippet.render(changed), "snippet", "exec")

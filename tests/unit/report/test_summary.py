@@ -27,32 +27,47 @@ def test_a_result_without_readings_prints_itself(record):
 
 
 def test_an_epoch_is_stated_with_its_validation_and_the_gap_before_it(record):
-    readings = {"epoch_samples": 9000, "epoch_gap_seconds": 0.25, "validation_seconds": 1.5}
-    runs = [replace(run, measurement=replace(run.measurement, **readings)) for run in record.runs]
+    readings = {
+        "epoch_samples": 9000,
+        "epoch_gap_seconds": 0.25,
+        "validation_seconds": 1.5,
+    }
+    runs = [
+        replace(run, measurement=replace(run.measurement, **readings))
+        for run in record.runs
+    ]
     times = [9000 / run.measurement.samples_per_second + 1.5 for run in reversed(runs)]
     text = (
         f"{times[0]:.0f} s now, {times[1]:.1f} s then; of it 1.5 s validation, 0.25 s between "
         "epochs"
     )
     assert advice(replace(record, runs=tuple(runs)))["epoch"] == text
-    one = replace(runs[0], measurement=replace(runs[0].measurement, validation_seconds=None))
+    one = replace(
+        runs[0], measurement=replace(runs[0].measurement, validation_seconds=None)
+    )
     assert (
         "validation" not in advice(replace(record, runs=(one, *runs[1:])))["epoch"]
     )  # two epochs of different kinds
     assert "epoch" not in advice(record)
     unread = replace(
-        runs[0], measurement=replace(record.runs[0].measurement, epoch_gap_unread="made up")
+        runs[0],
+        measurement=replace(record.runs[0].measurement, epoch_gap_unread="made up"),
     )
     assert advice(replace(record, runs=(unread,)))["epoch"].endswith(": made up")
 
 
 def test_what_the_allocator_had_to_do_for_the_fastest_is_said(record):
     def noted(run):
-        measured = replace(run.measurement, allocator_notice=f"batch {run.config.batch_size}")
+        measured = replace(
+            run.measurement, allocator_notice=f"batch {run.config.batch_size}"
+        )
         return replace(run, measurement=measured)
 
     runs = tuple(map(noted, reversed(record.runs)))
-    assert advice(replace(record, runs=runs))["allocator"] == f"batch {record.config.batch_size}"
+    assert (
+        advice(replace(record, runs=runs))["allocator"]
+        == f"batch {record.config.batch_size}"
+    )
     assert "allocator" not in advice(record)
 
 
@@ -74,12 +89,18 @@ def test_a_sweep_prints_itself_as_its_table(sweep):
 def test_a_row_has_both_gains_and_an_axis_that_is_called_as_a_column_keeps_its_whole_name(
     sweep, two_answers
 ):
-    cell = Cell({"data_kwargs.memory": 0.5, "model_kwargs.width": 8}, None, "your code failed")
+    cell = Cell(
+        {"data_kwargs.memory": 0.5, "model_kwargs.width": 8}, None, "your code failed"
+    )
     both, failed = columns.cell_rows(
         replace(sweep, cells=(replace(sweep.cells[0], tune=two_answers), cell))
     )
     assert (both["at your batch"], both["gain"]) == ("1.48x", "2.22x")
-    assert (failed["data_kwargs.memory"], failed["width"], failed["memory"]) == ("0.5", "8", "")
+    assert (failed["data_kwargs.memory"], failed["width"], failed["memory"]) == (
+        "0.5",
+        "8",
+        "",
+    )
 
 
 def test_an_estimate_prints_each_part(estimate):

@@ -25,7 +25,9 @@ def screen(draw):
 def test_nothing_of_a_result_or_an_error_reaches_terminal_or_page(record, capsys):
     trials = tuple(replace(trial, why=EVIL) for trial in record.trials)
     call_source = replace(record.call_source, model=f"f('{EVIL}')")
-    evil = replace(record, trials=trials, device=EVIL, stop_reason=EVIL, call_source=call_source)
+    evil = replace(
+        record, trials=trials, device=EVIL, stop_reason=EVIL, call_source=call_source
+    )
     shown = [
         screen(lambda terminal: summarise(evil, terminal)),
         screen(lambda terminal: terminal.print(trial_table(evil.trials, evil.limits))),

@@ -22,7 +22,9 @@ CORES = 8
 def space(asked=None, **changes):
     knobs = ("batch_size", "workers", "max_queue_size")
     return build_space(
-        asked, knobs, **{"cores": CORES, "sample_count": 10_000, "autotunes": True, **changes}
+        asked,
+        knobs,
+        **{"cores": CORES, "sample_count": 10_000, "autotunes": True, **changes},
     )
 
 
@@ -59,8 +61,12 @@ def test_a_host_oom_at_autotune_rules_out_larger_batches_of_autotune_alone():
         False,
         False,
     ]
-    assert not dominated_by(arrays(AUTO), arrays(FitConfig(64, 1, 10)), Outcome.HOST_OOM)[0]
-    assert dominated_by(arrays(FitConfig(64, 1, 10)), arrays(AUTO), Outcome.DEVICE_OOM)[0]
+    assert not dominated_by(
+        arrays(AUTO), arrays(FitConfig(64, 1, 10)), Outcome.HOST_OOM
+    )[0]
+    assert dominated_by(arrays(FitConfig(64, 1, 10)), arrays(AUTO), Outcome.DEVICE_OOM)[
+        0
+    ]
 
 
 def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():

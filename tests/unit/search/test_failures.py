@@ -46,7 +46,9 @@ def out(failures, ran, configs):
 def test_batch_sizes_that_the_code_cannot_take_are_left_out(failed, ran, left):
     sizes = [at(size) for size in BATCHES]
     ruled_out = out(map(at, failed), map(at, ran), sizes)
-    assert tuple(config.batch_size for config in sizes if config not in ruled_out) == left
+    assert (
+        tuple(config.batch_size for config in sizes if config not in ruled_out) == left
+    )
 
 
 def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_has_run():
@@ -68,7 +70,11 @@ def test_a_config_that_differs_in_several_ways_accuses_none_of_them_before_one_h
 
 
 configs = st.builds(
-    FitConfig, st.integers(1, 4096), st.integers(0, 16), st.integers(1, 64), st.booleans()
+    FitConfig,
+    st.integers(1, 4096),
+    st.integers(0, 16),
+    st.integers(1, 64),
+    st.booleans(),
 )
 
 
@@ -80,20 +86,26 @@ def test_an_oom_condemns_only_what_costs_at_least_as_much(config, oom):
             assert config.batch_size >= oom.batch_size
         assert dominated_by(arrays(oom), arrays(oom), outcome)[0]
     if dominated_by(arrays(config), arrays(oom), Outcome.HOST_OOM)[0]:
-        assert all(a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True))
+        assert all(
+            a >= b for a, b in zip(cost(config)[1:3], cost(oom)[1:3], strict=True)
+        )
 
 
 def test_where_a_call_stacks_its_batches_the_steps_are_blamed_before_the_batch():
     one, eight, many = (at(64, steps=steps) for steps in (1, 8, 128))
     larger = at(96, steps=128)
-    ran = Measurement(Outcome.OK, Evidence("ran"), samples_per_second=100.0, host_peak_bytes=1)
+    ran = Measurement(
+        Outcome.OK, Evidence("ran"), samples_per_second=100.0, host_peak_bytes=1
+    )
     full = Measurement(Outcome.DEVICE_OOM, Evidence("full"))
     trials = [Trial(one, ran), Trial(many, full)]
     stacking = replace(CONTEXT, description=replace(DESCRIPTION, stacks_steps=True))
     for context, left in ((stacking, [one, eight]), (CONTEXT, [])):
         configs = one, eight, many, larger
         mask = ruled_out(arrays(*configs), trials, context)
-        assert [c for c, is_out in zip(configs, mask, strict=True) if not is_out] == left
+        assert [
+            c for c, is_out in zip(configs, mask, strict=True) if not is_out
+        ] == left
         assert [trial.config for trial in eligible(trials, context)] == left[:1]
 
 
@@ -109,4 +121,7 @@ def test_a_hang_rules_out_as_many_workers_of_its_kind():
     }
     for hung, other in alike.items():
         among = [threads, processes, inline, *smaller, other]
-        assert [c for c in among if like_a_hang(arrays(c), arrays(hung))[0]] == [hung, other]
+        assert [c for c in among if like_a_hang(arrays(c), arrays(hung))[0]] == [
+            hung,
+            other,
+        ]

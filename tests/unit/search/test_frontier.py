@@ -23,7 +23,9 @@ INPUT_BOUND = {"sample": 1e-6, "made": 0.1, "capacity": 20}
 
 def proposer(limits=WIDE, *, space=SPACE, baseline=BASELINE, **changes):
     return FrontierSearch(
-        space, baseline, SearchContext(DESCRIPTION, limits, cores=8, on_cpu=False, **changes)
+        space,
+        baseline,
+        SearchContext(DESCRIPTION, limits, cores=8, on_cpu=False, **changes),
     )
 
 
@@ -32,16 +34,28 @@ def left(asked, trials):
 
 
 def failed(batch, outcome, processes=False):
-    return Trial(FitConfig(batch, 1, 10, processes), Measurement(outcome, Evidence("by formula")))
+    return Trial(
+        FitConfig(batch, 1, 10, processes), Measurement(outcome, Evidence("by formula"))
+    )
 
 
 def hung(workers):
     return Trial(
-        FitConfig(32, workers, 10, False), Measurement(Outcome.TIMEOUT, Evidence("idle", hung=True))
+        FitConfig(32, workers, 10, False),
+        Measurement(Outcome.TIMEOUT, Evidence("idle", hung=True)),
     )
 
 
-def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB, seconds=0.0):
+def run(
+    config,
+    limits=WIDE,
+    *,
+    sample=1e-3,
+    made=4e-3,
+    capacity=6,
+    held=1 * MIB,
+    seconds=0.0,
+):
     """A trial by formula.
 
     It follows from the seconds of a sample in step and worker, the workers that can be busy, and
@@ -52,26 +66,43 @@ def run(config, limits=WIDE, *, sample=1e-3, made=4e-3, capacity=6, held=1 * MIB
     device = 100 * MIB + held * config.batch_size
     host = (
         200 * MIB
-        + (config.max_queue_size if config.has_queue else 1) * config.batch_size * MIB // 4
+        + (config.max_queue_size if config.has_queue else 1)
+        * config.batch_size
+        * MIB
+        // 4
     )
     evidence = Evidence("by formula")
     if device > limits.device_bytes:
         return Trial(
-            config, Measurement(Outcome.DEVICE_OOM, evidence, seconds, host_peak_bytes=int(host))
+            config,
+            Measurement(
+                Outcome.DEVICE_OOM, evidence, seconds, host_peak_bytes=int(host)
+            ),
         )
     if host > limits.host_bytes:
         return Trial(
             config,
-            Measurement(Outcome.HOST_OOM, evidence, seconds, host_peak_bytes=limits.host_bytes),
+            Measurement(
+                Outcome.HOST_OOM, evidence, seconds, host_peak_bytes=limits.host_bytes
+            ),
         )
     peaks = {"device_peak_bytes": device, "host_peak_bytes": int(host)}
     spreads = {"spread": 0.01, "compute_spread": 0.01, "input_spread": 0.01}
-    rates = {"compute_samples_per_second": step, "input_samples_per_second": workers / made}
+    rates = {
+        "compute_samples_per_second": step,
+        "input_samples_per_second": workers / made,
+    }
     rate = min(step, workers / made)
     return Trial(
         config,
         Measurement(
-            Outcome.OK, evidence, seconds, samples_per_second=rate, **rates, **spreads, **peaks
+            Outcome.OK,
+            evidence,
+            seconds,
+            samples_per_second=rate,
+            **rates,
+            **spreads,
+            **peaks,
         ),
     )
 
@@ -109,11 +140,19 @@ def test_nothing_is_tried_twice_or_beyond_an_oom_or_far_beyond_what_ran(
     for later, trial in enumerate(trials):
         before = trials[:later]
         largest = max(
-            (t.config.batch_size for t in before if t.measurement.outcome is Outcome.OK),
+            (
+                t.config.batch_size
+                for t in before
+                if t.measurement.outcome is Outcome.OK
+            ),
             default=None,
         )
-        sizes = [size for size in SPACE.batch_size if largest is not None and size > largest]
-        assert largest is None or trial.config.batch_size <= max(8 * largest, min(sizes, default=0))
+        sizes = [
+            size for size in SPACE.batch_size if largest is not None and size > largest
+        ]
+        assert largest is None or trial.config.batch_size <= max(
+            8 * largest, min(sizes, default=0)
+        )
         for oom in (t for t in before if t.measurement.outcome.is_oom):
             assert not dominated_by(
                 arrays(trial.config), arrays(oom.config), oom.measurement.outcome
@@ -141,7 +180,8 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
     ran = [run(FitConfig(b, 1, 10, False)) for b in (8, 32)]
     full = [failed(b, Outcome.DEVICE_OOM) for b in (2048, 1024)]
     allowed = [
-        max(c.batch_size for c in left(proposer(), [*ran, *full[:count]])) for count in (1, 2)
+        max(c.batch_size for c in left(proposer(), [*ran, *full[:count]]))
+        for count in (1, 2)
     ]
     assert allowed[1] == 32 < allowed[0]
 
@@ -149,7 +189,11 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
 @pytest.mark.parametrize(
     ("trials", "is_allowed", "is_left"),
     [  # what a failure leaves to try
-        ([failed(8, Outcome.CRASHED)], lambda c: c == FitConfig(8, 1, 10, False), False),
+        (
+            [failed(8, Outcome.CRASHED)],
+            lambda c: c == FitConfig(8, 1, 10, False),
+            False,
+        ),
         (
             [run(BASELINE), failed(32, Outcome.TIMEOUT, True)],
             lambda c: c.use_multiprocessing,
@@ -160,7 +204,11 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
             lambda c: c.workers >= 4 and c.has_queue and not c.use_multiprocessing,
             False,
         ),
-        ([run(BASELINE), hung(4)], lambda c: c.workers == 2 and not c.use_multiprocessing, True),
+        (
+            [run(BASELINE), hung(4)],
+            lambda c: c.workers == 2 and not c.use_multiprocessing,
+            True,
+        ),
         (
             [run(FitConfig(8, 1, 10, False)), failed(32, Outcome.TIMEOUT, True)],
             lambda c: c.use_multiprocessing,
@@ -170,7 +218,9 @@ def test_after_too_many_ooms_nothing_larger_than_what_ran_is_proposed():
 )
 def test_a_failure_rules_out_what_would_fail_as_well(trials, is_allowed, is_left):
     assert any(map(is_allowed, left(proposer(), trials))) is is_left
-    assert proposer().propose(trials).proposal.config not in [trial.config for trial in trials]
+    assert proposer().propose(trials).proposal.config not in [
+        trial.config for trial in trials
+    ]
 
 
 SMALL, NO_DEVICE_LIMIT = Limits(1000 * MIB, 2**40), Limits(2**40, 1000 * MIB)
@@ -180,7 +230,12 @@ SMALL, NO_DEVICE_LIMIT = Limits(1000 * MIB, 2**40), Limits(2**40, 1000 * MIB)
     ("limits", "held", "seconds", "is_risky"),
     [
         (SMALL, 35 * MIB, 5.0, True),
-        (SMALL, 35 * MIB, 0.01, False),  # an OOM takes as long as thousands of such trials
+        (
+            SMALL,
+            35 * MIB,
+            0.01,
+            False,
+        ),  # an OOM takes as long as thousands of such trials
         (NO_DEVICE_LIMIT, MIB, 5.0, False),
     ],
 )
@@ -191,11 +246,17 @@ def test_a_batch_that_may_not_fit_is_tried_where_its_gain_is_worth_an_oom_and_ne
     trials, proposals, _ = searched(
         proposer(limits), limits, sample=1e-6, made=1e-9, held=held, seconds=seconds
     )
-    risky = [index for index, proposal in enumerate(proposals) if proposal.reason is Reason.RISK]
+    risky = [
+        index
+        for index, proposal in enumerate(proposals)
+        if proposal.reason is Reason.RISK
+    ]
     assert bool(risky) is is_risky
     assert all(proposal.host_share <= 0.97 for proposal in proposals)
     if risky:
-        assert proposals[risky[0]].device_share > 0.97 > proposals[risky[0]].likely_share
+        assert (
+            proposals[risky[0]].device_share > 0.97 > proposals[risky[0]].likely_share
+        )
         assert trials[risky[0]].measurement.outcome is Outcome.OK
 
 
@@ -213,8 +274,12 @@ def test_where_no_size_is_within_a_leap_of_those_that_ran_the_next_one_is_tried(
 def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(
     batch_sizes, made, sample, tries_calls
 ):
-    space = SearchSpace(batch_sizes, (1, 2), (10,), (False,), steps_per_execution=(1, 8, 32))
-    asked = proposer(space=space, baseline=FitConfig(8, 1, 10, False, steps_per_execution=1))
+    space = SearchSpace(
+        batch_sizes, (1, 2), (10,), (False,), steps_per_execution=(1, 8, 32)
+    )
+    asked = proposer(
+        space=space, baseline=FitConfig(8, 1, 10, False, steps_per_execution=1)
+    )
     calls = [
         t
         for t in searched(asked, seconds=5.0, made=made, sample=sample)[0]
@@ -223,7 +288,9 @@ def test_no_call_of_several_steps_is_tried_that_takes_over_a_second(
     assert bool(calls) == tries_calls
     for trial in calls:
         assert (
-            trial.config.steps_per_execution * trial.config.batch_size / trial.samples_per_second
+            trial.config.steps_per_execution
+            * trial.config.batch_size
+            / trial.samples_per_second
             < 1.2
         )
 
@@ -259,7 +326,9 @@ def test_fewer_sizes_are_compiled_the_longer_that_takes():
 
 
 @pytest.mark.parametrize("is_short", [False, True])
-def test_with_time_for_few_trials_nothing_is_tried_that_is_predicted_to_be_slower(is_short):
+def test_with_time_for_few_trials_nothing_is_tried_that_is_predicted_to_be_slower(
+    is_short,
+):
     gains = []
     for batch, made in itertools.product((32, 128, 512), (1e-3, 1e-2, 1e-1)):
         asked, trials = proposer(baseline=replace(BASELINE, batch_size=batch)), []

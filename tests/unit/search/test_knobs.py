@@ -5,7 +5,14 @@ from dataclasses import dataclass, fields, replace
 import pytest
 from pydantic import ValidationError
 
-from autofit.records.knobs import AUTOTUNE, DATA_KNOBS, KNOBS, Coordinate, FitConfig, KnobRow
+from autofit.records.knobs import (
+    AUTOTUNE,
+    DATA_KNOBS,
+    KNOBS,
+    Coordinate,
+    FitConfig,
+    KnobRow,
+)
 from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Measurement, Trial
 from autofit.report.columns import trial_rows
@@ -22,7 +29,9 @@ SHUFFLE = KnobRow(
     lowest=1,
     default=None,
     rank=7,
-    coordinate=Coordinate(lambda config, cores: config.shuffle_buffer or 1, weight=0.3, length=6.0),
+    coordinate=Coordinate(
+        lambda config, cores: config.shuffle_buffer or 1, weight=0.3, length=6.0
+    ),
     text=lambda config: f"shuffle {config.shuffle_buffer}",
     column=lambda config: str(config.shuffle_buffer),
     values=(1000, 8000),
@@ -61,7 +70,8 @@ def assert_told_apart(config, other):
 def test_two_configs_that_differ_in_a_knob_differ_wherever_configs_are_compared(knob):
     small, large = (KNOBS[knob].values or (2, 4))[:2]
     assert_told_apart(
-        FitConfig(**{"workers": 4, knob: small}), FitConfig(**{"workers": 4, knob: large})
+        FitConfig(**{"workers": 4, knob: small}),
+        FitConfig(**{"workers": 4, knob: large}),
     )
 
 
@@ -72,7 +82,9 @@ def test_the_ranks_of_the_knobs_differ():
 @pytest.mark.parametrize("kind", [FitConfig, SearchSpace, Baseline, Space])
 def test_each_row_has_a_field_and_each_field_of_a_value_a_row(kind):
     names = (
-        kind.model_fields if issubclass(kind, Baseline | Space) else [f.name for f in fields(kind)]
+        kind.model_fields
+        if issubclass(kind, Baseline | Space)
+        else [f.name for f in fields(kind)]
     )
     assert list(names)[: len(KNOBS)] == list(KNOBS)
 
@@ -91,7 +103,11 @@ def test_the_types_of_what_users_write_are_those_of_the_row(knob):
     for kind in (Baseline, Space):
         assert accepts(kind, knob, row.lowest) is not row.is_switch
         assert accepts(kind, knob, True) is row.is_switch
-        assert accepts(kind, knob, AUTOTUNE) is accepts(kind, knob, "auto") is row.autotunes
+        assert (
+            accepts(kind, knob, AUTOTUNE)
+            is accepts(kind, knob, "auto")
+            is row.autotunes
+        )
         assert not accepts(kind, knob, min(row.lowest - 1, AUTOTUNE - 1))
     assert accepts(Space, knob, {"min": row.lowest, "max": 4}) is not row.is_switch
     assert not accepts(Space, knob, {"min": row.lowest - 1, "max": 4})
@@ -106,7 +122,9 @@ def test_a_new_row_and_its_fields_are_enough_for_the_search_and_the_messages(shu
     assert row["shuffle"] == "1000"
 
 
-def test_a_factory_with_any_keywords_is_not_given_a_knob_whose_row_does_not_say_so(shuffles):
+def test_a_factory_with_any_keywords_is_not_given_a_knob_whose_row_does_not_say_so(
+    shuffles,
+):
     assert "shuffle_buffer" not in knobs_of(lambda **kwargs: None, {})
     assert "shuffle_buffer" in knobs_of(lambda shuffle_buffer, **kwargs: None, {})
     by_kwargs = [knob for knob, row in KNOBS.items() if row.by_kwargs]

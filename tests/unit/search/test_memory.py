@@ -27,7 +27,9 @@ ESTIMATED = estimated((1, 32, 128), lambda b: (20 + b) * MIB)
 
 
 def memory_of(description, trials=(), device=LIMIT, host=LIMIT):
-    return Memory(SearchContext(description, Limits(device, host), 1, on_cpu=False), trials)
+    return Memory(
+        SearchContext(description, Limits(device, host), 1, on_cpu=False), trials
+    )
 
 
 def bytes_of(memory, config, limits=(LIMIT, LIMIT)):
@@ -43,7 +45,9 @@ def bytes_of(memory, config, limits=(LIMIT, LIMIT)):
 def ran(config, device=None, host=None):
     return Trial(
         config,
-        Measurement(Outcome.OK, Evidence("ran"), device_peak_bytes=device, host_peak_bytes=host),
+        Measurement(
+            Outcome.OK, Evidence("ran"), device_peak_bytes=device, host_peak_bytes=host
+        ),
     )
 
 
@@ -70,7 +74,10 @@ def test_the_bound_is_narrower_for_a_step_that_xla_compiled_and_for_no_other():
     trials = ran_at(lambda b: (20 + b) * MIB, 16, 32, 64)
     bounds = {
         (backend, jit): bytes_of(
-            memory_of(replace(ESTIMATED, jit_compile=jit, versions={"backend": backend}), trials),
+            memory_of(
+                replace(ESTIMATED, jit_compile=jit, versions={"backend": backend}),
+                trials,
+            ),
             FitConfig(128),
         )[0][1]
         for backend, jit in itertools.product(("jax", "torch"), (True, False))
@@ -90,17 +97,23 @@ def test_the_batches_that_a_call_stacks_are_held_on_device_and_host(description)
     batch_bytes = 8 * MIB
     trials = [ran(config(1), device=400 * MIB, host=300 * MIB)]
     for each, held in ((description, 0), (stacking, 4 * 31 * batch_bytes)):
-        one, many = (bytes_of(memory_of(each, trials), config(steps)) for steps in (1, 32))
+        one, many = (
+            bytes_of(memory_of(each, trials), config(steps)) for steps in (1, 32)
+        )
         for memory in range(2):
             assert many[memory][0] - one[memory][0] == pytest.approx(held, abs=MIB)
     # once that is measured, it is known
     trials.append(ran(config(8), device=(400 + 7 * 8) * MIB, host=(300 + 7 * 8) * MIB))
     many = bytes_of(memory_of(stacking, trials), config(32))
-    assert [most[0] / MIB for most in many] == pytest.approx([400 + 31 * 8, 300 + 31 * 8], rel=0.2)
+    assert [most[0] / MIB for most in many] == pytest.approx(
+        [400 + 31 * 8, 300 + 31 * 8], rel=0.2
+    )
 
 
 @pytest.mark.parametrize("growing", [0.2, 0.5, 1.0])
-def test_after_an_estimate_of_one_size_the_first_trial_of_another_shows_the_line(growing):
+def test_after_an_estimate_of_one_size_the_first_trial_of_another_shows_the_line(
+    growing,
+):
     """Of what is neither weights nor optimizer, a share grows with the batch."""
     weights = 300 * MIB
     others = 700 * MIB
@@ -160,7 +173,9 @@ def test_a_device_oom_raises_what_is_predicted(has_peak):
     trials = ran_at(lambda b: 36 * MIB, 16) if has_peak else []
     full = oom(FitConfig(64), Outcome.DEVICE_OOM)
     (before, _), (after, _) = (
-        bytes_of(memory_of(ESTIMATED, each, 100 * MIB), FitConfig(64), (100 * MIB, LIMIT))
+        bytes_of(
+            memory_of(ESTIMATED, each, 100 * MIB), FitConfig(64), (100 * MIB, LIMIT)
+        )
         for each in (trials, [*trials, full])
     )
     assert before[0] < 86 * MIB < after[0]
@@ -173,36 +188,49 @@ def test_after_a_host_oom_batches_are_known_to_be_larger():
     trials = [ran(FitConfig(8, 2, 10, False), host=220 * MIB)]
     limits = (LIMIT, 900 * MIB)
     before = memory_of(DESCRIPTION, trials, None, 900 * MIB)
-    after = memory_of(DESCRIPTION, [*trials, oom(large, Outcome.HOST_OOM)], None, 900 * MIB)
+    after = memory_of(
+        DESCRIPTION, [*trials, oom(large, Outcome.HOST_OOM)], None, 900 * MIB
+    )
     assert bytes_of(before, large, limits)[1][0] < 800 * MIB
     assert bytes_of(after, large, limits)[1][0] > 850 * MIB
     assert bytes_of(after, replace(large, max_queue_size=8), limits)[1][1] > 800 * MIB
 
 
-@pytest.mark.parametrize(("bytes_of_queue", "raises"), [(0, False), (20 * 64 * MIB, True)])
-def test_a_peak_without_a_full_queue_is_the_least_that_its_config_takes(bytes_of_queue, raises):
+@pytest.mark.parametrize(
+    ("bytes_of_queue", "raises"), [(0, False), (20 * 64 * MIB, True)]
+)
+def test_a_peak_without_a_full_queue_is_the_least_that_its_config_takes(
+    bytes_of_queue, raises
+):
     config = FitConfig(256, 2, 10, False)
     without = ran(config, host=150 * MIB + bytes_of_queue)
     by_phase = {Phase.TRAINING: without.measurement.host_peak_bytes}
     without = replace(
-        without, measurement=replace(without.measurement, host_peak_bytes_by_phase=by_phase)
+        without,
+        measurement=replace(without.measurement, host_peak_bytes_by_phase=by_phase),
     )
     by_phase = {**by_phase, Phase.QUEUE_FULL: by_phase[Phase.TRAINING]}
     full = replace(
-        without, measurement=replace(without.measurement, host_peak_bytes_by_phase=by_phase)
+        without,
+        measurement=replace(without.measurement, host_peak_bytes_by_phase=by_phase),
     )
     expected, at_least, of_full = (
-        bytes_of(memory_of(DESCRIPTION, trials), config)[1][0] for trials in ([], [without], [full])
+        bytes_of(memory_of(DESCRIPTION, trials), config)[1][0]
+        for trials in ([], [without], [full])
     )
     assert at_least > expected if raises else at_least == expected
     assert of_full == pytest.approx(by_phase[Phase.TRAINING], rel=0.25)
 
 
 @pytest.mark.parametrize(("host", "is_ample"), [(16_000, True), (2_000, False)])
-def test_memory_is_ample_if_even_its_bound_with_a_full_queue_is_far_below_the_limit(host, is_ample):
+def test_memory_is_ample_if_even_its_bound_with_a_full_queue_is_far_below_the_limit(
+    host, is_ample
+):
     memory = memory_of(DESCRIPTION, host=host * MIB)
     assert memory.is_ample(FitConfig(256, 2, 10, False)) is is_ample
-    assert not memory_of(replace(DESCRIPTION, process_bytes=0)).is_ample(FitConfig(1, 1, 10, False))
+    assert not memory_of(replace(DESCRIPTION, process_bytes=0)).is_ample(
+        FitConfig(1, 1, 10, False)
+    )
 
 
 @given(
@@ -213,7 +241,8 @@ def test_memory_is_ample_if_even_its_bound_with_a_full_queue_is_far_below_the_li
 @settings(max_examples=40)
 def test_memory_never_falls_with_a_knob(seen, processes, description):
     trials = [
-        ran(FitConfig(b, 2, 4, processes), device=size * MIB, host=size * MIB) for b, size in seen
+        ran(FitConfig(b, 2, 4, processes), device=size * MIB, host=size * MIB)
+        for b, size in seen
     ]
     memory = memory_of(description, trials)
     for low, high in itertools.pairwise((8, 64, 256)):
@@ -223,5 +252,7 @@ def test_memory_never_falls_with_a_knob(seen, processes, description):
             [FitConfig(32, workers, 300, processes) for workers in (low, high)],
         ]
         for pair in pairs:
-            for smaller, larger in zip(*(bytes_of(memory, config) for config in pair), strict=True):
+            for smaller, larger in zip(
+                *(bytes_of(memory, config) for config in pair), strict=True
+            ):
                 assert smaller[0] <= larger[0] * (1 + 1e-9)

@@ -53,7 +53,9 @@ def of_rates(config, fit, step=None, made=None, spread=0.02):
         "input_samples_per_second": made,
     }
     spreads = {"spread": spread, "compute_spread": spread, "input_spread": spread}
-    return Trial(config, Measurement(Outcome.OK, Evidence("ran to its end"), **spreads, **rates))
+    return Trial(
+        config, Measurement(Outcome.OK, Evidence("ran to its end"), **spreads, **rates)
+    )
 
 
 def threads(batch, workers, steps=None):
@@ -73,7 +75,9 @@ def test_four_trials_predict_the_rest():
 
 
 def test_one_trial_is_enough_to_begin_and_the_model_is_surer_near_it_than_far_from_it():
-    near, far = predicted([ran(SEEN[0])], SEEN[0], FitConfig(1024, 8, 20, True)).deviation
+    near, far = predicted(
+        [ran(SEEN[0])], SEEN[0], FitConfig(1024, 8, 20, True)
+    ).deviation
     assert near < 0.05
     assert far > 0.5
     without_ceilings = predicted([of_rates(SEEN[0], truth(SEEN[0])[0])], *ALL)
@@ -140,7 +144,8 @@ def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():
         (32, 2, 2300, 5733, 4939),
     ]
     trials = [
-        of_rates(threads(batch, workers), *rates, spread=0.05) for batch, workers, *rates in read
+        of_rates(threads(batch, workers), *rates, spread=0.05)
+        for batch, workers, *rates in read
     ]
     mean = predicted(trials, threads(64, 1), threads(128, 1), on_cpu=True, cores=2).mean
     # as plain `fit` trained
@@ -150,7 +155,12 @@ def test_on_a_cpu_the_input_takes_cores_from_the_step_unless_it_only_waits():
 @pytest.mark.parametrize(
     "read",
     [
-        {8: 7.9, 16: 12.7, 64: 16.1, 112: 12.8},  # DeepSpeech2, which declines beyond 64
+        {
+            8: 7.9,
+            16: 12.7,
+            64: 16.1,
+            112: 12.8,
+        },  # DeepSpeech2, which declines beyond 64
         {4: 14.8, 8: 24.0, 12: 21.5, 16: 27.6},  # YOLOv3, which is slow at 12
     ],
 )
@@ -177,7 +187,9 @@ def test_stated_deviations_are_those_of_the_errors():
     for _ in range(12):
         scales = [math.exp(deviation * draw.standard_normal()) for _ in SEEN]
         pairs = zip(SEEN, scales, strict=True)
-        rates = predicted([ran(c, scale=scale, spread=0.06) for c, scale in pairs], *SEEN)
+        rates = predicted(
+            [ran(c, scale=scale, spread=0.06) for c, scale in pairs], *SEEN
+        )
         assert (rates.deviation <= deviation).all()
         squares += list(np.square((rates.mean - log_truth(SEEN)) / rates.deviation))
     assert 0.6 < math.sqrt(np.mean(squares)) < 1.4
@@ -215,19 +227,29 @@ def of_epochs(config, samples=3000):
     trial = ran(config)
     gap = 0.05 + 0.1 * config.workers * config.use_multiprocessing
     rate = samples / (samples / trial.samples_per_second + gap)
-    read = {"samples_per_second": rate, "steady_samples_per_second": trial.samples_per_second}
+    read = {
+        "samples_per_second": rate,
+        "steady_samples_per_second": trial.samples_per_second,
+    }
     return Trial(
-        config, replace(trial.measurement, epoch_samples=samples, epoch_gap_seconds=gap, **read)
+        config,
+        replace(
+            trial.measurement, epoch_samples=samples, epoch_gap_seconds=gap, **read
+        ),
     )
 
 
 def test_processes_that_start_in_each_short_epoch_are_expected_to_be_slow_where_one_trial_read_it():
     at = (threads(256, 4), FitConfig(256, 8, 10, True))
     seen = [*SEEN, FitConfig(64, 2, 10, True)]
-    steady, mean = (predicted([*map(read, seen)], *at).mean for read in (ran, of_epochs))
+    steady, mean = (
+        predicted([*map(read, seen)], *at).mean for read in (ran, of_epochs)
+    )
     assert abs(steady[0] - steady[1]) < 0.2
     assert mean[0] - mean[1] > 0.4
-    assert mean == pytest.approx([math.log(of_epochs(c).samples_per_second) for c in at], abs=0.15)
+    assert mean == pytest.approx(
+        [math.log(of_epochs(c).samples_per_second) for c in at], abs=0.15
+    )
 
 
 # by batch size, threads and steps in a call; what trials on two cores read of fit, step alone and
@@ -252,10 +274,14 @@ PATCHES = {
 @pytest.mark.parametrize("read", [ARRAYS, PATCHES], ids=["arrays", "a PyDataset"])
 def test_an_input_that_depends_on_the_steps_of_a_call_is_predicted(read):
     configs = [
-        threads(batch, workers, steps) if workers else FitConfig(batch, steps_per_execution=steps)
+        threads(batch, workers, steps)
+        if workers
+        else FitConfig(batch, steps_per_execution=steps)
         for batch, workers, steps in read
     ]
-    trials = [of_rates(c, *rates) for c, rates in zip(configs, read.values(), strict=True)]
+    trials = [
+        of_rates(c, *rates) for c, rates in zip(configs, read.values(), strict=True)
+    ]
     fit = [rates[0] for rates in read.values()]
     errors = predicted(trials, *configs, on_cpu=True, cores=2).mean - np.log(fit)
     assert math.sqrt(np.mean(np.square(errors))) < 0.15

@@ -9,7 +9,11 @@ from autofit.search.frontier import EXHAUSTED, Reason
 from autofit.search.sampler import FrontierSampler
 from tests.fakes import use_quick_models
 
-ASKED = {"batch_size": {"min": 1, "max": 512}, "workers": [1, 2, 4, 8], "max_queue_size": [2, 10]}
+ASKED = {
+    "batch_size": {"min": 1, "max": 512},
+    "workers": [1, 2, 4, 8],
+    "max_queue_size": [2, 10],
+}
 DEVICE, HOST = 1000.0, 4000.0
 
 
@@ -22,12 +26,17 @@ def optimized(count, study=None):
     def objective(trial):
         config = sampler.suggest(trial)
         device = 100 + 4 * config.batch_size
-        host = 500 + config.batch_size * (config.max_queue_size if config.has_queue else 1)
+        host = 500 + config.batch_size * (
+            config.max_queue_size if config.has_queue else 1
+        )
         trial.set_constraint("device_memory", device / DEVICE - 1)
         trial.set_constraint("host_memory", host / HOST - 1)
         if device > DEVICE or host > HOST:
             return 0.0
-        compute, made = config.batch_size / (0.05 + 0.001 * config.batch_size), 200 * config.workers
+        compute, made = (
+            config.batch_size / (0.05 + 0.001 * config.batch_size),
+            200 * config.workers,
+        )
         trial.set_user_attr("compute_samples_per_second", compute)
         trial.set_user_attr("input_samples_per_second", made)
         return min(compute, made)
@@ -66,7 +75,9 @@ def test_a_space_that_is_exhausted_is_said_and_other_parameters_may_be_searched_
     sampler = FrontierSampler({"batch_size": [8, 16]}, cores=2)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.optimize(
-        lambda trial: sampler.suggest(trial).batch_size * trial.suggest_float("rate", 0.1, 1),
+        lambda trial: (
+            sampler.suggest(trial).batch_size * trial.suggest_float("rate", 0.1, 1)
+        ),
         n_trials=2,
     )
     assert all(0.1 <= trial.params["rate"] <= 1 for trial in study.trials)

@@ -22,13 +22,19 @@ def ran(config, seconds, first=0.0):
     return Trial(
         config,
         Measurement(
-            Outcome.OK, Evidence("ran"), seconds, samples_per_second=1.0, phase_seconds=phases
+            Outcome.OK,
+            Evidence("ran"),
+            seconds,
+            samples_per_second=1.0,
+            phase_seconds=phases,
         ),
     )
 
 
 def oom(seconds):
-    return Trial(FitConfig(512), Measurement(Outcome.DEVICE_OOM, Evidence("full"), seconds))
+    return Trial(
+        FitConfig(512), Measurement(Outcome.DEVICE_OOM, Evidence("full"), seconds)
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,9 @@ def oom(seconds):
         ("jax", False, [14.0, 16.0], 5.0),
     ],
 )
-def test_an_oom_takes_what_it_took_or_what_it_takes_on_its_backend(backend, on_cpu, ooms, beyond):
+def test_an_oom_takes_what_it_took_or_what_it_takes_on_its_backend(
+    backend, on_cpu, ooms, beyond
+):
     trials = [ran(FitConfig(32), 10.0), *map(oom, ooms)]
     context = context_of(backend, on_cpu=on_cpu)
     configs, risk = arrays(FitConfig(32), FitConfig(64)), np.array([0.0, 0.5])
@@ -68,8 +76,12 @@ def test_a_step_that_is_compiled_already_takes_less(backend, changes, expected):
     ]
     calls, other = FitConfig(32, steps_per_execution=8), FitConfig(128)
     configs = arrays(FitConfig(32, 4), calls, other)
-    seconds = 17.0 * relative_seconds(configs, np.zeros(3), trials, context_of(backend, **changes))
+    seconds = 17.0 * relative_seconds(
+        configs, np.zeros(3), trials, context_of(backend, **changes)
+    )
     assert seconds == pytest.approx(expected)
     quick = [ran(trial.config, 20.0, first=0.9) for trial in trials]
     context = context_of(backend, **changes)
-    assert relative_seconds(configs, np.zeros(3), quick, context) == pytest.approx([1.0] * 3)
+    assert relative_seconds(configs, np.zeros(3), quick, context) == pytest.approx(
+        [1.0] * 3
+    )

@@ -56,16 +56,25 @@ def test_the_users_present_values_are_among_the_defaults_but_not_forced_on_what_
 
 
 @pytest.mark.parametrize(("on_gpu", "most"), [(True, 128), (False, 32)])
-def test_more_steps_in_a_call_are_tried_where_one_program_takes_them_on_a_gpu(on_gpu, most):
+def test_more_steps_in_a_call_are_tried_where_one_program_takes_them_on_a_gpu(
+    on_gpu, most
+):
     present = {"steps_per_execution": 4}
     space = build_space(
-        None, ["steps_per_execution"], cores=2, baseline=present, stacks_steps=True, on_gpu=on_gpu
+        None,
+        ["steps_per_execution"],
+        cores=2,
+        baseline=present,
+        stacks_steps=True,
+        on_gpu=on_gpu,
     )
     assert (space.steps_per_execution[1], space.steps_per_execution[-1]) == (4, most)
 
 
 def sizes(asked=None, knobs=KNOBS, **changes):
-    return build_space(asked, knobs, **{"cores": 4, "sample_count": None, **changes}).batch_size
+    return build_space(
+        asked, knobs, **{"cores": 4, "sample_count": None, **changes}
+    ).batch_size
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,11 @@ def sizes(asked=None, knobs=KNOBS, **changes):
         ),
         ({}, {"effective_batch_size": 24, "replicas": 4}, (4, 8, 12, 24)),
         ({"batch_size": {"min": 3, "max": 12}}, {"replicas": 2}, (4, 6, 8, 12)),
-        ({"batch_size": [8, 64, 512]}, {"sample_count": 2000, "min_updates": 10}, (8, 64, 512)),
+        (
+            {"batch_size": [8, 64, 512]},
+            {"sample_count": 2000, "min_updates": 10},
+            (8, 64, 512),
+        ),
     ],
 )
 def test_the_batch_sizes_of_a_space(asked, changes, expected):
@@ -97,7 +110,10 @@ def test_the_batch_sizes_of_a_space(asked, changes, expected):
             {"sample_count": 2000, "min_updates": 10, "effective_batch_size": 1024},
             1024,
         ),  # which decides on the updates
-        ({"sample_count": 200, "min_updates": 10}, 32),  # what Keras takes, if nothing is said
+        (
+            {"sample_count": 200, "min_updates": 10},
+            32,
+        ),  # what Keras takes, if nothing is said
     ],
 )
 def test_the_largest_batch_size_by_default(changes, largest):
@@ -107,9 +123,13 @@ def test_the_largest_batch_size_by_default(changes, largest):
 @given(st.integers(1, 3000), st.integers(1, 40), st.integers(1, 300))
 @settings(max_examples=40)
 def test_only_the_present_batch_size_may_leave_fewer_updates(samples, updates, present):
-    allowed = sizes(sample_count=samples, min_updates=updates, baseline={"batch_size": present})
+    allowed = sizes(
+        sample_count=samples, min_updates=updates, baseline={"batch_size": present}
+    )
     assert present in allowed
-    enough = [size for size in allowed if size != present and samples // size >= updates]
+    enough = [
+        size for size in allowed if size != present and samples // size >= updates
+    ]
     if samples >= updates:
         assert set(allowed) == {present, *enough}
     else:  # so little data that no batch size leaves enough
@@ -120,10 +140,20 @@ def test_only_the_present_batch_size_may_leave_fewer_updates(samples, updates, p
     ("asked", "changes", "key", "numbers"),
     [
         ({"batch_size": [8, 9, 15]}, {"replicas": 2}, "space.batch_size", {9, 15, 2}),
-        ({"batch_size": {"min": 9, "max": 10}}, {"replicas": 4}, "space.batch_size", {9, 10, 4}),
+        (
+            {"batch_size": {"min": 9, "max": 10}},
+            {"replicas": 4},
+            "space.batch_size",
+            {9, 10, 4},
+        ),
         ({}, {"effective_batch_size": 15, "replicas": 2}, "space", {2, 100, 15}),
         ({}, {"sample_count": 1, "replicas": 2}, "device", {1, 2}),
-        ({}, {"knobs": ["workers"], "effective_batch_size": 64}, "effective_batch_size", {64}),
+        (
+            {},
+            {"knobs": ["workers"], "effective_batch_size": 64},
+            "effective_batch_size",
+            {64},
+        ),
         ({"workers": [1]}, {"knobs": ["batch_size"]}, "space", set()),
         (
             {"workers": [-1, 2]},
@@ -159,7 +189,12 @@ def test_the_nearest_to_the_baseline_within_the_tolerance_is_chosen(
 
 
 @pytest.mark.parametrize(
-    "asked", [{"batch_size": [8, 0]}, {"workers": {"min": -1, "max": 4}}, {"max_queue_size": -2}]
+    "asked",
+    [
+        {"batch_size": [8, 0]},
+        {"workers": {"min": -1, "max": 4}},
+        {"max_queue_size": -2},
+    ],
 )
 def test_what_no_knob_may_be_is_refused_before_anything_runs(asked):
     with pytest.raises(ValidationError, match=r"give a whole number from [01] on"):

@@ -44,7 +44,12 @@ def test_a_file_is_read_and_its_text_is_shown_within_bounds(tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("text", "facts"),
-    [("{", ()), ("[]", ("autofit",)), ('{"version": 99}', ("99", "4")), ('{"version": 4}', ())],
+    [
+        ("{", ()),
+        ("[]", ("autofit",)),
+        ('{"version": 99}', ("99", "4")),
+        ('{"version": 4}', ()),
+    ],
 )
 def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
     file = tmp_path / "result.json"
@@ -57,7 +62,9 @@ def test_a_file_that_is_no_result_is_a_usage_error(tmp_path, text, facts):
 def test_kwargs_that_json_does_not_know_do_not_lose_the_result_and_class_numbers_are_numbers_again(
     record, tmp_path
 ):
-    call_source = replace(record.call_source, data_kwargs={"augment": len, "scale": {1, 2}})
+    call_source = replace(
+        record.call_source, data_kwargs={"augment": len, "scale": {1, 2}}
+    )
     weighted = with_fields(
         record, call_source=call_source, fit_kwargs={"class_weight": {0: 1.0, 1: 2.5}}
     )
@@ -72,9 +79,13 @@ def test_a_full_disk_leaves_the_old_file_whole(record, tmp_path, save):
     path = tmp_path / "old"
     path.write_text("of yesterday")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # Python ignores SIGXFSZ
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, limits[1])
+    )  # Python ignores SIGXFSZ
     try:
-        with pytest.raises(UsageError, match=r"old cannot be written \(File too large\)"):
+        with pytest.raises(
+            UsageError, match=r"old cannot be written \(File too large\)"
+        ):
             save(record, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

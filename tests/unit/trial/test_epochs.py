@@ -12,7 +12,12 @@ from autofit.trial.worker.step_clock import Epochs, SteadyRate, planned_epochs
 
 STEADY = SteadyRate(1000.0, 0.1, 0.02, 100)  # calls of 20 samples
 SPEC = TrialSpec(
-    Role.CONFIRM, FitConfig(20), Limits(None, 2**33), 60, 2.5, longest_epoch_seconds=500.0
+    Role.CONFIRM,
+    FitConfig(20),
+    Limits(None, 2**33),
+    60,
+    2.5,
+    longest_epoch_seconds=500.0,
 )
 
 
@@ -77,10 +82,22 @@ FORTY = {"options": {"steps_per_epoch": 40}}
     ("length", "given", "planned"),
     [
         (100, {}, {"are_whole": True, "steps": 100, "samples": 2000}),  # short epochs
-        (1000, {}, {"are_whole": False, "steps": 4, "samples": 20_000}),  # of long ones, the gaps
+        (
+            1000,
+            {},
+            {"are_whole": False, "steps": 4, "samples": 20_000},
+        ),  # of long ones, the gaps
         (1000, {"workers": 8}, {"steps": 8}),  # with all workers at work
-        (None, FORTY, {"samples": 800, "steps_per_epoch": 4}),  # Keras keeps the iterator
-        (None, {**FORTY, "epoch_samples": 1600}, {"samples": 1600, "steps_per_epoch": 4}),
+        (
+            None,
+            FORTY,
+            {"samples": 800, "steps_per_epoch": 4},
+        ),  # Keras keeps the iterator
+        (
+            None,
+            {**FORTY, "epoch_samples": 1600},
+            {"samples": 1600, "steps_per_epoch": 4},
+        ),
         (40, FORTY, {"samples": 800, "steps_per_epoch": None}),
     ],
 )

@@ -11,7 +11,9 @@ from autofit.trial.folder import TuneFolder
 ONE = f"autofit-{8 * 'f0'}"  # the name of a study
 
 
-def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path, monkeypatch):
+def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     linked = tmp_path / "photos"
     linked.mkdir()
@@ -32,10 +34,14 @@ def test_folders_in_use_and_those_of_others_stay_and_what_was_left_goes(tmp_path
     assert names == {".autofit-tune", "server.log", "tmp", "compiled"}
 
 
-def test_programs_stay_beside_a_study_for_a_week_after_its_last_tune(tmp_path, monkeypatch):
+def test_programs_stay_beside_a_study_for_a_week_after_its_last_tune(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     parent = tmp_path / "trials.db.compiled"
-    first, second, users = (parent / name for name in (f"autofit-{8 * '0a'}", ONE, "autofit-mine"))
+    first, second, users = (
+        parent / name for name in (f"autofit-{8 * '0a'}", ONE, "autofit-mine")
+    )
     for kept in (first, second):
         made = TuneFolder(kept)
         assert made.compiled == kept
@@ -51,7 +57,9 @@ def test_programs_stay_beside_a_study_for_a_week_after_its_last_tune(tmp_path, m
     assert (second / "a program").exists()
 
 
-def test_no_folder_stays_where_nothing_was_compiled_or_none_can_be_made(tmp_path, monkeypatch):
+def test_no_folder_stays_where_nothing_was_compiled_or_none_can_be_made(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "file").touch()
     for parent in ("trials.db.compiled", "file"):
@@ -74,7 +82,9 @@ def test_no_folder_stays_where_nothing_was_compiled_or_none_can_be_made(tmp_path
         ("autofit-photos", "ours"),
     ],
 )
-def test_a_folder_that_no_launcher_of_this_host_made_stays(tmp_path, monkeypatch, name, marker):
+def test_a_folder_that_no_launcher_of_this_host_made_stays(
+    tmp_path, monkeypatch, name, marker
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = TuneFolder()
     theirs = tmp_path / name
@@ -87,7 +97,9 @@ def test_a_folder_that_no_launcher_of_this_host_made_stays(tmp_path, monkeypatch
     os.close(made._lock)
     TuneFolder()
     assert not made.path.exists()  # what is left of a killed launcher goes
-    assert {path: path.is_file() and path.read_bytes() for path in theirs.rglob("*")} == before
+    assert {
+        path: path.is_file() and path.read_bytes() for path in theirs.rglob("*")
+    } == before
 
 
 @pytest.mark.parametrize("parent", ["/proc", "/nowhere"])

@@ -29,7 +29,10 @@ def peaks_of(placement, phases):
     return peaks
 
 
-FIRST, LATER = (Phase.FIRST_STEP, 500), [(Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)]
+FIRST, LATER = (
+    (Phase.FIRST_STEP, 500),
+    [(Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)],
+)
 VALIDATED = [(Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400)]
 
 
@@ -58,7 +61,9 @@ def test_the_highest_peak_is_that_of_the_phases_that_count(phases, on_gpu, on_cp
     )  # it counted nothing
 
 
-def test_torch_gives_back_what_a_first_step_tried_and_keeps_what_later_steps_use(monkeypatch):
+def test_torch_gives_back_what_a_first_step_tried_and_keeps_what_later_steps_use(
+    monkeypatch,
+):
     calls = []
     cuda = SimpleNamespace(
         empty_cache=lambda: calls.append("empty"),
@@ -70,12 +75,20 @@ def test_torch_gives_back_what_a_first_step_tried_and_keeps_what_later_steps_use
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     peaks = DevicePeaks(Torch(), GPU)
     full = Phase.FILLING_QUEUE, Phase.QUEUE_FULL
-    for phase in (Phase.BUILDING, Phase.FIRST_STEP, Phase.TRAINING, *full, Phase.TRAINING):
+    for phase in (
+        Phase.BUILDING,
+        Phase.FIRST_STEP,
+        Phase.TRAINING,
+        *full,
+        Phase.TRAINING,
+    ):
         peaks.enter(phase)
     assert calls == ["reset", "empty", "reset", "reset", "reset", "reset"]
 
 
-def test_code_that_imports_tensorflow_where_there_is_none_ends_in_what_to_do(monkeypatch):
+def test_code_that_imports_tensorflow_where_there_is_none_ends_in_what_to_do(
+    monkeypatch,
+):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     of_python = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
     of_keras = ImportError("This requires the tensorflow module.")
@@ -85,7 +98,9 @@ def test_code_that_imports_tensorflow_where_there_is_none_ends_in_what_to_do(mon
         failure = user_failure(error)
         assert str(error) in failure.traceback
         assert failure.reason.startswith("TensorFlow is not installed: ")
-    assert user_failure(ModuleNotFoundError("No module named 'cv2'")).reason.endswith("'cv2'")
+    assert user_failure(ModuleNotFoundError("No module named 'cv2'")).reason.endswith(
+        "'cv2'"
+    )
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     missing = ModuleNotFoundError("No module named 'tensorflow_text'")
     assert user_failure(missing).reason.endswith("'tensorflow_text'")
@@ -104,8 +119,13 @@ def test_where_an_operation_was_traced_is_shown_without_frames_of_ours():
         f'  File "{PACKAGE}trial/worker/bench.py", line 152, in run\n\n'
         '  File "/home/me/autofit_models/net.py", line 7, in call\n\n'
     )
-    error = RuntimeError(f"Detected at node x defined at (most recent call last):\n{traced}no")
+    error = RuntimeError(
+        f"Detected at node x defined at (most recent call last):\n{traced}no"
+    )
     text = user_failure(error).traceback
     assert "<string>" not in text
     assert PACKAGE not in text
-    assert 'last):\n  File "/home/me/autofit_models/net.py", line 7, in call\n\nno\n' in text
+    assert (
+        'last):\n  File "/home/me/autofit_models/net.py", line 7, in call\n\nno\n'
+        in text
+    )

@@ -36,8 +36,20 @@ SHM_NONE, SHM_FULL, SHM_FREE = (
 
 def ending(**evidence):
     sent = {"phase": Phase.TRAINING, "measurement": None, "failure": None}
-    read = {"last_bytes": GIB, "peak_bytes": GIB, "pause_seconds": 0.0, "breach": None, **SHM_NONE}
-    rest = {"exit_code": 0, "started_at": 0.0, "seconds": 5.0, "kernel_oom_kills": 0, "log": ""}
+    read = {
+        "last_bytes": GIB,
+        "peak_bytes": GIB,
+        "pause_seconds": 0.0,
+        "breach": None,
+        **SHM_NONE,
+    }
+    rest = {
+        "exit_code": 0,
+        "started_at": 0.0,
+        "seconds": 5.0,
+        "kernel_oom_kills": 0,
+        "log": "",
+    }
     for known in (sent, read, rest):
         known |= {name: evidence.pop(name) for name in known if name in evidence}
     others = {
@@ -47,7 +59,10 @@ def ending(**evidence):
         "conditions": None,
     }
     return TrialEnd(
-        messages=Message(**sent), readings=Readings(**read, **others), **rest, **evidence
+        messages=Message(**sent),
+        readings=Readings(**read, **others),
+        **rest,
+        **evidence,
     )
 
 
@@ -77,8 +92,16 @@ BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
             Outcome.DEVICE_OOM,
             "over the device limit",
         ),
-        (failed(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM"), Outcome.DEVICE_OOM, "OOM"),
-        (failed(FailureKind.HOST_OOM, "MemoryError: 2 TiB"), Outcome.HOST_OOM, "MemoryError"),
+        (
+            failed(FailureKind.DEVICE_OOM, "ResourceExhaustedError: OOM"),
+            Outcome.DEVICE_OOM,
+            "OOM",
+        ),
+        (
+            failed(FailureKind.HOST_OOM, "MemoryError: 2 TiB"),
+            Outcome.HOST_OOM,
+            "MemoryError",
+        ),
         (failed(FailureKind.ERROR, "ValueError: x", "T"), Outcome.ERROR, "ValueError"),
         (
             {**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FULL},
@@ -88,7 +111,11 @@ BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
         ({**failed(FailureKind.ERROR, "x", NO_SPACE), **SHM_FREE}, Outcome.ERROR, "x"),
         (failed(FailureKind.WORKER_DIED, BUS_ERROR), Outcome.HOST_OOM, "--shm-size"),
         (WORKER_DIED, Outcome.CRASHED, "a worker died while training"),
-        ({**WORKER_DIED, "kernel_oom_kills": 1}, Outcome.HOST_OOM, "25% of the host limit"),
+        (
+            {**WORKER_DIED, "kernel_oom_kills": 1},
+            Outcome.HOST_OOM,
+            "25% of the host limit",
+        ),
         (
             died(signal.SIGSEGV, log=TF_OOM),
             Outcome.DEVICE_OOM,
@@ -96,7 +123,11 @@ BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
         ),
         (died(signal.SIGBUS, **SHM_FULL), Outcome.HOST_OOM, "with /dev/shm full"),
         (died(signal.SIGBUS, **SHM_FREE), Outcome.CRASHED, "died by SIGBUS"),
-        (died(signal.SIGSEGV, log=SLOW_ZONE), Outcome.CRASHED, "died by SIGSEGV while training"),
+        (
+            died(signal.SIGSEGV, log=SLOW_ZONE),
+            Outcome.CRASHED,
+            "died by SIGSEGV while training",
+        ),
         (died(signal.SIGABRT, log=BAD_ALLOC), Outcome.HOST_OOM, "std::bad_alloc"),
         (
             died(signal.SIGKILL, last_bytes=int(3.8 * GIB)),
@@ -105,7 +136,11 @@ BAD_ALLOC = "terminate: what(): std::bad_alloc\n"
         ),
         (died(signal.SIGKILL, kernel_oom_kills=1), Outcome.HOST_OOM, "OOM killer: 1"),
         (died(signal.SIGKILL), Outcome.CRASHED, "died by SIGKILL"),
-        ({**LIMIT, "last_bytes": int(4.1 * GIB)}, Outcome.HOST_OOM, "4.10 GiB, 2.5% over"),
+        (
+            {**LIMIT, "last_bytes": int(4.1 * GIB)},
+            Outcome.HOST_OOM,
+            "4.10 GiB, 2.5% over",
+        ),
         (DEADLINE, Outcome.TIMEOUT, "at its deadline after 5.0 s, while training"),
         ({**DEADLINE, "log": TF_OOM}, Outcome.DEVICE_OOM, "allocator wrote"),
         (
@@ -127,15 +162,24 @@ def test_the_evidence_decides(evidence, outcome, reason):
     assert reason in measurement.evidence.reason
     assert (measurement.samples_per_second is not None) == (outcome is Outcome.OK)
     assert (measurement.traceback is not None) == (outcome is Outcome.ERROR)
-    assert measurement.evidence.hung == (outcome is Outcome.TIMEOUT and "hung" in reason)
+    assert measurement.evidence.hung == (
+        outcome is Outcome.TIMEOUT and "hung" in reason
+    )
 
 
 def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_allocators_inventory():
     log = "hello\n" + "I bfc_allocator.cc] Chunk at 7f00 of size 256\n" * 1000 + TF_OOM
     evidence = classify(
-        ending(exit_code=-signal.SIGSEGV, log=log), LIMITS, backends.current(), on_cpu=True
+        ending(exit_code=-signal.SIGSEGV, log=log),
+        LIMITS,
+        backends.current(),
+        on_cpu=True,
     ).evidence
-    assert (evidence.signal, evidence.exit_code, evidence.phase) == ("SIGSEGV", -11, "training")
+    assert (evidence.signal, evidence.exit_code, evidence.phase) == (
+        "SIGSEGV",
+        -11,
+        "training",
+    )
     assert evidence.log_tail == ("hello", TF_OOM.strip())
     assert evidence.last_host_bytes == GIB
 
@@ -146,7 +190,10 @@ def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts():
         Limits(None, 4 * GIB),
         backends.current(),
     )
-    outcomes = [classify(end, limits, backend, on_cpu=on_cpu).outcome for on_cpu in (True, False)]
+    outcomes = [
+        classify(end, limits, backend, on_cpu=on_cpu).outcome
+        for on_cpu in (True, False)
+    ]
     assert outcomes == [Outcome.HOST_OOM, Outcome.DEVICE_OOM]
 
 

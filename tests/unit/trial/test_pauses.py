@@ -30,7 +30,11 @@ def test_a_pause_lasts_until_a_process_computes_reads_or_ends_and_not_over_a_sle
     one, two = Process(), Process()
     pauses, tree = Pauses(), [one, two]
     assert [pauses.read(tree, float(now)) for now in range(4)] == [0, 1, 2, 3]
-    for now, change in ((4.0, {"cpu": 5.2}), (6.0, {"read": 2**21}), (8.0, {"lives": False})):
+    for now, change in (
+        (4.0, {"cpu": 5.2}),
+        (6.0, {"read": 2**21}),
+        (8.0, {"lives": False}),
+    ):
         vars(one).update(change)
         assert [pauses.read(tree, now + seconds) for seconds in (0.0, 1.0)] == [0, 1]
     assert [pauses.read(tree, now) for now in (3600.0, 3601.0)] == [0, 1]
@@ -80,7 +84,9 @@ def test_the_memory_of_a_tree_is_summed_and_each_phase_has_its_seconds(monkeypat
 
     monkeypatch.setattr(psutil, "Process", lambda pid: server)
     monkeypatch.setattr(ProcessMemory, "of", read)
-    monkeypatch.setattr("autofit.trial.watcher.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(
+        "autofit.trial.watcher.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
     monkeypatch.setattr(
         "autofit.machine.gpus.used_bytes", lambda device, pids: (next(gpu_totals), None)
     )

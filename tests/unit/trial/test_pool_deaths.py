@@ -40,7 +40,9 @@ def sent(monkeypatch):
         raise Ended
 
     reported = []
-    monkeypatch.setattr(pool.Pool, "_join_exited_workers", pool.Pool._join_exited_workers)
+    monkeypatch.setattr(
+        pool.Pool, "_join_exited_workers", pool.Pool._join_exited_workers
+    )
     monkeypatch.setattr(os, "_exit", end)
     data_workers.end_with_worker(
         SimpleNamespace(send=lambda message: reported.append(message.failure))

@@ -35,11 +35,26 @@ ROUNDS = {"prefilled": 2, "round_steps": 4, "measure_seconds": 3.0}
 # what is not counted: how the clock is set, the seconds of each step, and the rate and the number of the steps that count
 UNCOUNTED = {
     "slow first steps": ({"warm_up": 3}, [5.0, 0.2, 0.2, *[0.1] * 100], 100, None),
-    "a warm-up of slow steps is cut short": ({"warm_up": 6}, [9.0, 2.0, 1.0, 1.0, 1.0], 10, 3),
+    "a warm-up of slow steps is cut short": (
+        {"warm_up": 6},
+        [9.0, 2.0, 1.0, 1.0, 1.0],
+        10,
+        3,
+    ),
     "a GPU's clock rises": ({"warm_up_seconds": 0.495}, [0.01] * 60, 1000, 9),
-    "what a full queue held": ({"prefilled": 5}, [1.0, 0.1, *[0.01] * 5, *[0.1] * 100], 100, None),
+    "what a full queue held": (
+        {"prefilled": 5},
+        [1.0, 0.1, *[0.01] * 5, *[0.1] * 100],
+        100,
+        None,
+    ),
     "after the end": ({}, [0.1, 0.1, 1.0, 1.0, 1.0, *[0.001] * 50], 10, 3),
-    "parts of a round": (ROUNDS, [0.5, 0.5, 0.0, 0.0, *[1.2, 0.0, 0.0, 0.0] * 4], 4 * 10 / 1.2, 8),
+    "parts of a round": (
+        ROUNDS,
+        [0.5, 0.5, 0.0, 0.0, *[1.2, 0.0, 0.0, 0.0] * 4],
+        4 * 10 / 1.2,
+        8,
+    ),
 }
 
 
@@ -57,19 +72,30 @@ def test_steps_that_are_not_steady_do_not_count(clock_time, case):
     [
         ({}, [0.05], 0.45, 2.0),
         ({}, [0.05] * 4 + [0.4], 5.0, 5.5),
-        ({"enough_spread": 0.0, "to_beat": 30.0}, [0.045, 0.055], 0.4, 0.8),  # surely too slow
+        (
+            {"enough_spread": 0.0, "to_beat": 30.0},
+            [0.045, 0.055],
+            0.4,
+            0.8,
+        ),  # surely too slow
         ({"enough_spread": 0.0, "to_beat": 19.0}, [0.045, 0.055], 5.0, 5.1),
     ],
 )
-def test_a_run_is_as_long_as_its_rate_needs(clock_time, settings, durations, least, most):
+def test_a_run_is_as_long_as_its_rate_needs(
+    clock_time, settings, durations, least, most
+):
     clock = StepClock(1, 5.0, **settings)
     run(clock, clock_time, durations * 1000)
     assert clock.done
     assert least <= clock.rate().steps * clock.rate().step_seconds <= most
 
 
-@pytest.mark.parametrize(("most", "seconds"), [(11, 3.5), (10**9, 10)], ids=["full", "never full"])
-def test_a_queue_is_waited_for_until_nothing_new_comes_and_not_forever(clock_time, most, seconds):
+@pytest.mark.parametrize(
+    ("most", "seconds"), [(11, 3.5), (10**9, 10)], ids=["full", "never full"]
+)
+def test_a_queue_is_waited_for_until_nothing_new_comes_and_not_forever(
+    clock_time, most, seconds
+):
     wait_until_full(lambda: min(most, int(clock_time[0] / 0.2)), batch_seconds=0.2)
     assert min(most, 11) * 0.2 <= clock_time[0] < seconds
 
@@ -111,7 +137,9 @@ def test_of_steps_that_go_on_the_ends_are_noted_when_they_are_over():
     for event in over:
         event.set()
     step_clock._WAITING.submit(int).result()  # the thread waits for the steps in turn
-    assert clock.rate().steps >= 31  # of the first few some are noted, further and further apart
+    assert (
+        clock.rate().steps >= 31
+    )  # of the first few some are noted, further and further apart
 
 
 @pytest.mark.parametrize(
@@ -151,7 +179,9 @@ def test_a_queue_that_fills_after_the_steady_part_does_not_change_the_rate(clock
 
 
 def test_a_rate_alone_that_is_below_that_of_both_is_raised_and_is_no_reading():
-    both, slower, faster = (SteadyRate(rate, 0.1, 0.01, 100) for rate in (1000.0, 900.0, 1500.0))
+    both, slower, faster = (
+        SteadyRate(rate, 0.1, 0.01, 100) for rate in (1000.0, 900.0, 1500.0)
+    )
     assert [ceiling(alone, both) for alone in (slower, faster, None)] == [
         (1000.0, False),
         (1500.0, True),

@@ -31,7 +31,9 @@ def backend(monkeypatch):
     return backend
 
 
-def bench(*, trains=True, validates=False, length=LONG, config=NO_QUEUE, arrays=False, **spec):
+def bench(
+    *, trains=True, validates=False, length=LONG, config=NO_QUEUE, arrays=False, **spec
+):
     """A bench of data with `length` batches of 20 samples, two in a call."""
     entered = []
     data = SimpleNamespace(
@@ -42,7 +44,10 @@ def bench(*, trains=True, validates=False, length=LONG, config=NO_QUEUE, arrays=
         batches_made=lambda: None,
         end_pipeline=lambda **options: None,
         ends_by_itself=not arrays,
-        epoch_arguments=lambda steps, count: {"x": f"epochs of {steps}", "epochs": count},
+        epoch_arguments=lambda steps, count: {
+            "x": f"epochs of {steps}",
+            "epochs": count,
+        },
         epoch_batches=length,
         fit_arguments=lambda steps: {"x": f"{steps} steps", "epochs": 1},
         leaves_workers=False,
@@ -63,7 +68,9 @@ def bench(*, trains=True, validates=False, length=LONG, config=NO_QUEUE, arrays=
         data=data,
         held_out=data if validates else None,
         idle_model=lambda steps: SimpleNamespace(steps_per_execution=steps),
-        method=SimpleNamespace(trains=trains, phase=Phase.TRAINING if trains else Phase.INFERENCE),
+        method=SimpleNamespace(
+            trains=trains, phase=Phase.TRAINING if trains else Phase.INFERENCE
+        ),
         model=SimpleNamespace(steps_per_execution=2),
         options={},
         repeating=lambda batches, length, opening=(): {"x": batches},
@@ -105,7 +112,10 @@ def phases(plans):
         ({"compute_samples_per_second": 1e3}, ["input_alone", "first_step training"]),
         # what `fit` copies would count as memory of the training
         ({"arrays": True}, [ALONE[0], "training", ALONE[1]]),
-        ({"arrays": True, "validates": True}, [ALONE[0], "first_epoch training", ALONE[1]]),
+        (
+            {"arrays": True, "validates": True},
+            [ALONE[0], "first_epoch training", ALONE[1]],
+        ),
         ({"validates": True}, [*ALONE, "training"]),
         (READS_EPOCHS, [*ALONE, "epochs", "training"]),
     ],
@@ -131,7 +141,10 @@ def test_a_trial_times_step_and_input_alone_and_then_both(played, given, expecte
             {"arrays": True, **SHORT_EPOCHS},
             ["first_step first_epoch epochs training"],
         ),
-        ({"arrays": True, **READS_EPOCHS}, ["first_step epochs", "first_epoch training"]),
+        (
+            {"arrays": True, **READS_EPOCHS},
+            ["first_step epochs", "first_epoch training"],
+        ),
     ],
 )
 def test_a_confirming_run_trains_a_short_epoch_before_the_one_that_is_timed(
@@ -192,8 +205,12 @@ def test_a_queue_is_filled_before_the_timing_if_the_input_is_faster(
     assert phases(plans)[-1].endswith("training")
 
 
-def test_batches_of_several_shapes_are_trained_on_first_and_repeated(played, monkeypatch):
-    shapes = SimpleNamespace(asked=None, longest=[0] * 20, resized=lambda samples: ["a", "b"])
+def test_batches_of_several_shapes_are_trained_on_first_and_repeated(
+    played, monkeypatch
+):
+    shapes = SimpleNamespace(
+        asked=None, longest=[0] * 20, resized=lambda samples: ["a", "b"]
+    )
     monkeypatch.setattr(batch_shapes, "load", lambda folder: shapes)
     made = bench()
     made.data.user_batches = lambda: iter("many batches")

@@ -89,6 +89,8 @@ def test_what_a_trial_says_as_it_ends_is_told_by_a_driver_that_was_slower():
         SimpleNamespace(rest_seconds=0),
     )
     heard = []
-    running = launcher._RunningTrial(server, TrialPipe(1, receiving), watcher, None, heard.append)
+    running = launcher._RunningTrial(
+        server, TrialPipe(1, receiving), watcher, None, heard.append
+    )
     assert running.wait_for_exit(estimates_all=True) == 0
     assert heard == [Phase.LOADING, Phase.TRAINING]

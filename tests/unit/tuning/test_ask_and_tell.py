@@ -37,7 +37,10 @@ class Largest(optuna.samplers.RandomSampler):
 
 def test_another_sampler_proposes_within_the_memory(tmp_path):
     request = make_request(
-        tmp_path, device_bytes=80 * MIB, max_trials=8, sampler=optuna.samplers.TPESampler(seed=0)
+        tmp_path,
+        device_bytes=80 * MIB,
+        max_trials=8,
+        sampler=optuna.samplers.TPESampler(seed=0),
     )
     record = tune(request, FakeLauncher(cliff=32), lambda event: None)
     trials = record.searched
@@ -46,7 +49,9 @@ def test_another_sampler_proposes_within_the_memory(tmp_path):
     assert record.config in [trial.config for trial in trials]
     assert all("proposed by the sampler" in trial.why for trial in trials)
     with connection.opened(request.settings.storage) as backend:
-        stored = backend.get_all_trials(backend.get_study_id_from_name(request.fingerprint()))
+        stored = backend.get_all_trials(
+            backend.get_study_id_from_name(request.fingerprint())
+        )
     readings = {trial.number: trial for trial in (*record.trials, *record.runs)}
     assert [FitConfig.of(trial.params) for trial in stored] == [
         readings[number].config for number in sorted(readings)
@@ -61,10 +66,16 @@ def test_another_sampler_proposes_within_the_memory(tmp_path):
     ("sampler", "settings", "reason"),
     [
         (Largest(), {"max_trials": 50}, "the last 5 proposals of Largest were not new"),
-        (optuna.samplers.RandomSampler(seed=0), {"space": SMALL, "max_trials": 30}, EXHAUSTED),
+        (
+            optuna.samplers.RandomSampler(seed=0),
+            {"space": SMALL, "max_trials": 30},
+            EXHAUSTED,
+        ),
     ],
 )
-def test_a_sampler_that_has_nothing_new_to_propose_is_stopped(tmp_path, sampler, settings, reason):
+def test_a_sampler_that_has_nothing_new_to_propose_is_stopped(
+    tmp_path, sampler, settings, reason
+):
     record = tuned(tmp_path, sampler=sampler, **settings)
     assert record.stop_reason == reason
     assert len({trial.config for trial in record.searched}) == len(record.searched)
@@ -78,7 +89,9 @@ def test_another_sampler_learns_from_the_trials_of_an_earlier_tune(tmp_path):
     earlier = tuned(tmp_path, sampler=sampler, max_trials=3)
     seen.clear()
     tuned(tmp_path, sampler=sampler, max_trials=9)
-    readings = sorted((*earlier.searched, *earlier.runs), key=lambda trial: trial.number)
+    readings = sorted(
+        (*earlier.searched, *earlier.runs), key=lambda trial: trial.number
+    )
     assert seen[0] == [trial.samples_per_second for trial in readings]
 
 

@@ -38,7 +38,10 @@ def under(device_mib):
 def test_an_answer_holds_while_it_fits_and_the_limit_has_hardly_grown(tmp_path):
     held_back = tuned(tmp_path, **under(80))
     assert tuned(tmp_path, **under(82)).started_at == held_back.started_at
-    assert tuned(tmp_path, **under(4096)).samples_per_second > 1.3 * held_back.samples_per_second
+    assert (
+        tuned(tmp_path, **under(4096)).samples_per_second
+        > 1.3 * held_back.samples_per_second
+    )
     assert tuned(tmp_path, **under(40)).device_peak_bytes <= 40 * MIB
 
 
@@ -62,7 +65,9 @@ def test_a_tune_whose_study_is_deleted_meanwhile_goes_on_and_says_so(tmp_path):
         def measure(self, spec):
             if len(self.specs) == 3:
                 with connection.opened(where) as backend, contextlib.suppress(KeyError):
-                    backend.delete_study(backend.get_study_id_from_name(request.fingerprint()))
+                    backend.delete_study(
+                        backend.get_study_id_from_name(request.fingerprint())
+                    )
                     backend.create_new_study(
                         [StudyDirection.MAXIMIZE], "another"
                     )  # SQLite gives it the same id
@@ -77,7 +82,9 @@ def test_a_tune_whose_study_is_deleted_meanwhile_goes_on_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["journal:{}/t.log", "sqlite:///{}/t.db"])
-def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, kind, monkeypatch):
+def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(
+    tmp_path, kind, monkeypatch
+):
     monkeypatch.setattr(
         "optuna.storages._rdb.storage.random.random", lambda: 0.0
     )  # it waits between attempts
@@ -92,12 +99,16 @@ def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(tmp_path, ki
 
     try:
         events, record = collect(
-            tune, make_request(tmp_path, storage=where, space=FEW, max_trials=3), Fills()
+            tune,
+            make_request(tmp_path, storage=where, space=FEW, max_trials=3),
+            Fills(),
         )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     (notice,) = told(events, "cannot be stored")
-    assert "This tune goes on, but a later one must run again what is not stored" in notice
+    assert (
+        "This tune goes on, but a later one must run again what is not stored" in notice
+    )
     assert [trial.number for trial in record.trials] == list(range(len(record.trials)))
     assert record.speedup.ratio > 1
     launcher = FakeLauncher()
@@ -121,7 +132,9 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
         results.append(record)
         assert tuned(tmp_path, again, **asked).config == record.config
         assert again.specs == []  # also if a result failed before
-        for failed in reversed(results):  # saying it of an older one again changes nothing
+        for failed in reversed(
+            results
+        ):  # saying it of an older one again changes nothing
             Result(**vars(failed)).failed(memory, asked["storage"])
     assert len({result.config for result in results}) == 3
     peaks = [getattr(result, f"{memory}_peak_bytes") for result in results]
@@ -134,7 +147,8 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
     assert ooms == {result.config for result in results[:2]}
     assert tuned(tmp_path, **asked, fresh=True).config == results[0].config
     with pytest.raises(
-        UsageError, match=r"u\.log does not have the tune .*: give the storage of that tune"
+        UsageError,
+        match=r"u\.log does not have the tune .*: give the storage of that tune",
     ):
         Result(**vars(record)).failed(memory, f"journal:{tmp_path}/u.log")
 
@@ -151,7 +165,9 @@ def test_where_a_result_that_failed_leaves_nothing_the_error_says_whose_limit_th
     }
     result = Result(**vars(tuned(tmp_path, **asked)))
     result.failed(memory, asked["storage"])
-    with pytest.raises(NothingFitsError, match=r"in your training \(show --failed\).*--fresh"):
+    with pytest.raises(
+        NothingFitsError, match=r"in your training \(show --failed\).*--fresh"
+    ):
         tuned(tmp_path, **asked)
     assert tuned(tmp_path, **asked, fresh=True).config == result.config
 

@@ -23,7 +23,9 @@ FEW = {
 @pytest.mark.parametrize("outcome", [Outcome.DEVICE_OOM, Outcome.ERROR])
 def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome):
     first = tuned(tmp_path / "a", space=FEW).config
-    second = tuned(tmp_path / "b", FakeLauncher({("confirm", first): outcome}), space=FEW)
+    second = tuned(
+        tmp_path / "b", FakeLauncher({("confirm", first): outcome}), space=FEW
+    )
     assert second.config != first
     assert not outcome.is_oom or second.config.batch_size < first.batch_size
     assert [t.measurement.outcome for t in second.trials if t.config == first] == [
@@ -35,7 +37,9 @@ def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome
     assert failed in second.trials
     assert failed.stage != "search"
     assert len(second.searched) == len(second.trials) - 1
-    assert page.compact(second).count(f"{len(second.searched)} configurations tried") == 1
+    assert (
+        page.compact(second).count(f"{len(second.searched)} configurations tried") == 1
+    )
 
 
 def confirming_at(multiples):
@@ -51,7 +55,9 @@ def confirming_at(multiples):
     return FakeLauncher(changed=changed)
 
 
-def test_a_likely_gain_that_is_not_shown_is_delivered_with_the_figures_of_all_readings(tmp_path):
+def test_a_likely_gain_that_is_not_shown_is_delivered_with_the_figures_of_all_readings(
+    tmp_path,
+):
     record = tuned(tmp_path, confirming_at((1.5, 0.7)), max_trials=3)
     answer, ran = record.fastest, {run.config: run for run in record.runs}
     assert answer.config != BASELINE
@@ -89,12 +95,16 @@ def test_at_equal_speed_the_batch_of_the_user_is_kept(tmp_path):
         "input_samples_per_second": 4000.0,
     }
     launcher = FakeLauncher(changed=lambda spec, measured: replace(measured, **level))
-    record = tuned(tmp_path, launcher, space=FEW, baseline={"batch_size": 128, "workers": 2})
+    record = tuned(
+        tmp_path, launcher, space=FEW, baseline={"batch_size": 128, "workers": 2}
+    )
     assert record.config == FitConfig(128, 2, 10, False)
 
 
 def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_path):
-    record = tuned(tmp_path, space={"batch_size": [8, 16], **PLAIN}, baseline={"workers": 4})
+    record = tuned(
+        tmp_path, space={"batch_size": [8, 16], **PLAIN}, baseline={"workers": 4}
+    )
     assert (record.config.workers, record.speedup.baseline.workers) == (1, 4)
     assert record.speedup.ratio < 1
 
@@ -102,14 +112,20 @@ def test_a_baseline_outside_the_space_is_compared_with_but_never_the_answer(tmp_
 def test_the_own_batch_size_is_tried_although_the_space_leaves_it_out(tmp_path):
     record = tuned(
         tmp_path,
-        space={"batch_size": [8, 16], "max_queue_size": [10], "use_multiprocessing": [False]},
+        space={
+            "batch_size": [8, 16],
+            "max_queue_size": [10],
+            "use_multiprocessing": [False],
+        },
     )
     assert record.same_batch.config.batch_size == 32
     assert record.same_batch.speedup.is_shown
     assert record.fastest == record.same_batch  # smaller batches are slower here
 
 
-def test_a_tune_that_was_ended_goes_on_with_its_readings_and_compares_the_answers_anew(tmp_path):
+def test_a_tune_that_was_ended_goes_on_with_its_readings_and_compares_the_answers_anew(
+    tmp_path,
+):
     first, second, third, ended = FakeLauncher(), FakeLauncher(), FakeLauncher(), []
 
     def interrupt(event):
@@ -122,8 +138,12 @@ def test_a_tune_that_was_ended_goes_on_with_its_readings_and_compares_the_answer
         tune(make_request(tmp_path, space=FEW), first, interrupt)
     record = tuned(tmp_path, second, space=FEW)
     assert second.configs("measure") == []
-    assert [run for run in record.runs if run in ended] == [t for t in ended if t in record.runs]
-    beside = [run.config for run in record.runs if run.stage == "beside" and run not in ended]
+    assert [run for run in record.runs if run in ended] == [
+        t for t in ended if t in record.runs
+    ]
+    beside = [
+        run.config for run in record.runs if run.stage == "beside" and run not in ended
+    ]
     assert beside == second.configs("confirm")
     assert beside.count(BASELINE) == record.speedup.pairs == 3
     tuned(tmp_path, third, space=FEW, tolerance=0.03)  # another answer is asked for
@@ -142,16 +162,25 @@ def test_a_confirming_run_that_ran_out_of_memory_counts_in_a_later_tune_under_th
         if spec.role == "confirm" and measured.outcome is Outcome.OK:
             if spec.config != first:
                 raise KeyboardInterrupt
-            return Measurement(Outcome.HOST_OOM, Evidence("host full"), 3.0, started_at=7.0)
+            return Measurement(
+                Outcome.HOST_OOM, Evidence("host full"), 3.0, started_at=7.0
+            )
         return measured
 
     launcher = FakeLauncher()
     with pytest.raises(KeyboardInterrupt):
-        tuned(tmp_path, FakeLauncher(changed=ends), **asked, limits=Limits(None, 4096 * MIB))
+        tuned(
+            tmp_path,
+            FakeLauncher(changed=ends),
+            **asked,
+            limits=Limits(None, 4096 * MIB),
+        )
     record = tuned(tmp_path, launcher, **asked, limits=Limits(None, limit))
     has_grown = limit > 4096 * MIB
     assert (first in launcher.configs("confirm")) is has_grown
-    assert (Outcome.HOST_OOM in [run.measurement.outcome for run in record.runs]) is not has_grown
+    assert (
+        Outcome.HOST_OOM in [run.measurement.outcome for run in record.runs]
+    ) is not has_grown
     assert all(trial.measurement.outcome is Outcome.OK for trial in record.searched)
 
 

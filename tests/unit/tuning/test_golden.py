@@ -15,8 +15,13 @@ GOLDEN = Path(__file__).with_name("golden.json")
 def outline(record):
     """What a tune did and found, without times and bytes that the fake launcher makes up."""
     return {
-        "tried": [f"{trial.config}: {trial.measurement.outcome}" for trial in record.trials],
-        "run": [f"{run.stage} {run.config}: {run.measurement.outcome}" for run in record.runs],
+        "tried": [
+            f"{trial.config}: {trial.measurement.outcome}" for trial in record.trials
+        ],
+        "run": [
+            f"{run.stage} {run.config}: {run.measurement.outcome}"
+            for run in record.runs
+        ],
         "chosen": str(record.config),
         "samples_per_second": round(record.samples_per_second),
         "gain": [

@@ -33,7 +33,9 @@ def policy_of(tmp_path, describing_seconds=0.0, **changes):
 
 
 def read(config, rate, stage=Stage.SEARCH, seconds=2.0):
-    measured = Measurement(Outcome.OK, Evidence(""), seconds, rate, spread=0.01, step_seconds=0.01)
+    measured = Measurement(
+        Outcome.OK, Evidence(""), seconds, rate, spread=0.01, step_seconds=0.01
+    )
     return Trial(config, measured, stage=stage)
 
 
@@ -62,7 +64,9 @@ USED_UP = {"max_trials": len(ALL)}
         {"max_trials": 8, "sampler": optuna.samplers.RandomSampler(seed=0)},
     ],
 )
-def test_each_stored_decision_comes_out_again_of_the_readings_before_it(tmp_path, changes):
+def test_each_stored_decision_comes_out_again_of_the_readings_before_it(
+    tmp_path, changes
+):
     space = {"workers": [1, 4], "max_queue_size": [10], "use_multiprocessing": [False]}
     asked = {"space": space, **changes}
     record = tuned(tmp_path, FakeLauncher(cliff=256), **asked)
@@ -91,12 +95,19 @@ def test_three_trials_that_all_hang_or_crash_end_the_tune(tmp_path, outcome):
     assert "the first 3 trials all timed out or crashed" in stop.reason
 
 
-def test_a_config_that_has_run_is_run_again_where_that_is_worth_more_than_a_new_one(tmp_path):
+def test_a_config_that_has_run_is_run_again_where_that_is_worth_more_than_a_new_one(
+    tmp_path,
+):
     """Of two configs that read about the same, and a baseline, one more reading decides; nothing new is left."""
     policy = policy_of(tmp_path, max_trials=12)
     noisy = [
         replace(trial, measurement=replace(trial.measurement, spread=0.3))
-        for trial in (read(BASELINE, 1000.0), read(OWN, 1300.0), read(OTHER, 1320.0), ALL[-1])
+        for trial in (
+            read(BASELINE, 1000.0),
+            read(OWN, 1300.0),
+            read(OTHER, 1320.0),
+            ALL[-1],
+        )
     ]
     step = policy.next_step(noisy)
     assert step.stage is Stage.AGAIN
@@ -104,7 +115,9 @@ def test_a_config_that_has_run_is_run_again_where_that_is_worth_more_than_a_new_
     assert policy.next_step([*ALL, *ALL]).configs  # two more readings of each would not
 
 
-def test_what_has_not_run_is_new_although_it_stands_in_for_a_baseline_outside_the_space(tmp_path):
+def test_what_has_not_run_is_new_although_it_stands_in_for_a_baseline_outside_the_space(
+    tmp_path,
+):
     space = {"workers": [4], "max_queue_size": [10], "use_multiprocessing": [False]}
     policy = policy_of(tmp_path, max_trials=12, space=space, batch_size="keep")
     step = policy.next_step([read(BASELINE, 1000.0)])
@@ -116,24 +129,38 @@ def test_the_answers_that_are_predicted_to_be_faster_are_compared_once(tmp_path)
     policy = policy_of(tmp_path, **USED_UP)
     step = policy.next_step(ALL)
     assert step == Compare((BASELINE, OWN, OTHER), step.reason)
-    assert policy.next_step(ALL, seconds=17.0).configs == (BASELINE, OTHER)  # of 15 trials' seconds
+    assert policy.next_step(ALL, seconds=17.0).configs == (
+        BASELINE,
+        OTHER,
+    )  # of 15 trials' seconds
     assert policy.next_step(ALL, seconds=29.0).stage is Stage.CHOSEN
     described_long = policy_of(tmp_path, describing_seconds=15.0, **USED_UP)
     assert described_long.next_step(ALL, seconds=24.0).configs == step.configs
     level = [read(trial.config, 1000.0) for trial in ALL]
-    assert isinstance(policy.next_step([*level, read(BASELINE, 1000.0, Stage.AGAIN)]), Stop)
+    assert isinstance(
+        policy.next_step([*level, read(BASELINE, 1000.0, Stage.AGAIN)]), Stop
+    )
 
 
 def test_after_the_comparison_only_what_has_run_again_is_delivered(tmp_path):
     policy = policy_of(tmp_path, **USED_UP)
     rounds = [{BASELINE: 1000.0, OTHER: rate} for rate in (900.0, 901.0, 899.0)]
-    runs = [read(config, rate, Stage.BESIDE) for one in rounds for config, rate in one.items()]
+    runs = [
+        read(config, rate, Stage.BESIDE)
+        for one in rounds
+        for config, rate in one.items()
+    ]
     step = policy.next_step([*ALL, *runs], claims.Claim(rounds, "all is used up"))
     assert (step.config, step.stage) == (OWN, Stage.CHOSEN)  # OTHER has lost
     stop = policy.next_step(
-        [*ALL, *runs, read(OWN, 2000.0, Stage.CHOSEN)], claims.Claim(rounds, "all is used up")
+        [*ALL, *runs, read(OWN, 2000.0, Stage.CHOSEN)],
+        claims.Claim(rounds, "all is used up"),
     )
-    assert (stop.choice.own, stop.choice.fastest, stop.reason) == (OWN, OWN, "all is used up")
+    assert (stop.choice.own, stop.choice.fastest, stop.reason) == (
+        OWN,
+        OWN,
+        "all is used up",
+    )
 
 
 @pytest.mark.parametrize(("rate", "is_chosen"), [(4160.0, False), (4400.0, True)])
@@ -165,7 +192,9 @@ def test_what_was_compared_is_only_replaced_by_what_is_likely_faster(
     assert delivery.choose(problem, readings, beaten).fastest == OTHER
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DEVICE_OOM, Outcome.ERROR, Outcome.TIMEOUT])
+@pytest.mark.parametrize(
+    "outcome", [Outcome.DEVICE_OOM, Outcome.ERROR, Outcome.TIMEOUT]
+)
 def test_an_answer_whose_further_run_fails_is_none(tmp_path, outcome):
     policy = policy_of(tmp_path, **USED_UP)
     stop = policy.next_step(
@@ -186,7 +215,9 @@ def test_seconds_that_are_too_few_are_named(tmp_path):
     stop = policy.next_step(ALL, seconds=99.9)
     assert stop.choice.fastest == OTHER
     assert stop.needed_seconds > 100.0
-    soon = policy_of(tmp_path, max_trials=12, max_seconds=100.0).next_step(ALL[:1], seconds=98.5)
+    soon = policy_of(tmp_path, max_trials=12, max_seconds=100.0).next_step(
+        ALL[:1], seconds=98.5
+    )
     assert "max_seconds (100) leaves 2 s" in soon.reason
 
 
@@ -196,7 +227,10 @@ def test_the_interval_of_two_series_is_welchs():
     # t of two degrees of freedom, 97.5 %
     assert half_width == pytest.approx(4.3027 / math.sqrt(3), rel=1e-4)
     alike = welch_interval([1.0, 3.0, 2.0], [11.0, 13.0, 12.0])
-    assert alike == (-10.0, pytest.approx(2.7764 * math.sqrt(2 / 3), rel=1e-4))  # of four
+    assert alike == (
+        -10.0,
+        pytest.approx(2.7764 * math.sqrt(2 / 3), rel=1e-4),
+    )  # of four
     assert welch_interval([1.0], [2.0]) == (-1.0, math.inf)
     assert welch_interval([2.0, 2.0], [1.0, 1.0]) == (1.0, 0.0)
 
@@ -220,7 +254,9 @@ def test_a_gain_is_shown_by_rounds_that_scatter_less_than_it():
     shown = claims.speedup(OWN, BASELINE, steady)
     assert (shown.is_shown, shown.pairs, round(shown.ratio, 6)) == (True, 3, 2.0)
     assert claims.speedup(OWN, BASELINE, []) is None
-    scattered = [{BASELINE: b, OWN: o} for b, o in ((1000, 900), (700, 1500), (1100, 1400))]
+    scattered = [
+        {BASELINE: b, OWN: o} for b, o in ((1000, 900), (700, 1500), (1100, 1400))
+    ]
     assert not claims.speedup(OWN, BASELINE, scattered).is_shown
     assert claims.Shown.by(steady, BASELINE, 0.02) == (frozenset(), {OWN})
     assert claims.Shown.by(steady, OWN, 0.02) == ({BASELINE}, frozenset())

@@ -38,7 +38,9 @@ TF_DATA = replace(
     defaults={"batch_size": 64, "workers": -1, "max_queue_size": -1},
 )
 TAKES_STEPS = replace(DESCRIPTION, defaults={"steps_per_execution": 1})
-NO_BATCH = replace(DESCRIPTION, knobs={knob: knob for knob in KNOBS if knob != "batch_size"})
+NO_BATCH = replace(
+    DESCRIPTION, knobs={knob: knob for knob in KNOBS if knob != "batch_size"}
+)
 ONE_EACH = {"workers": [1], "max_queue_size": [10], "use_multiprocessing": [False]}
 STEPS = {"space": {"batch_size": [32], "steps_per_execution": [8]}}
 
@@ -59,9 +61,15 @@ STEPS = {"space": {"batch_size": [32], "steps_per_execution": [8]}}
         ),
         (DESCRIPTION, STEPS, "space"),  # for this model, they cannot be set
         (NO_BATCH, {"batch_size": "largest"}, "batch_size"),
-        (replace(DESCRIPTION, knobs={}, untuned={"prefetch": "it is not taken"}), {}, None),
         (
-            replace(DESCRIPTION, fixed_batch_size=8, untuned={"batch_size": "of one size"}),
+            replace(DESCRIPTION, knobs={}, untuned={"prefetch": "it is not taken"}),
+            {},
+            None,
+        ),
+        (
+            replace(
+                DESCRIPTION, fixed_batch_size=8, untuned={"batch_size": "of one size"}
+            ),
             {"space": ONE_EACH},
             None,
         ),
@@ -87,7 +95,10 @@ def test_what_does_not_suit_the_workload_is_an_error_before_anything_is_trained(
     ("described", "limits", "message"),
     [
         (
-            replace(DESCRIPTION, footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),)),
+            replace(
+                DESCRIPTION,
+                footprints=(Footprint(1, {"weights": 90 * MIB}, "walk", 0.2),),
+            ),
             {"device_bytes": 50 * MIB},
             "54.0",
         ),
@@ -119,13 +130,16 @@ class Autotuned(FakeLauncher):
         )
 
 
-def test_what_the_data_uses_now_is_the_baseline_and_a_tune_with_autotune_is_resumed(tmp_path):
+def test_what_the_data_uses_now_is_the_baseline_and_a_tune_with_autotune_is_resumed(
+    tmp_path,
+):
     launcher = Autotuned({"describe": TF_DATA})
     before = tuned(tmp_path, launcher, max_trials=4)
     assert launcher.specs[0].config == FitConfig()  # described as it is written
     events, record = collect(tune, make_request(tmp_path, max_trials=6), launcher)
     assert (
-        next(event for event in events if isinstance(event, Described)).log.trials == before.trials
+        next(event for event in events if isinstance(event, Described)).log.trials
+        == before.trials
     )
     assert record.speedup.baseline == FitConfig(64, -1, -1)
     assert (record.config.workers, record.data_kwargs["num_parallel_calls"]) == (-1, -1)
@@ -172,17 +186,23 @@ def test_numbers_of_workers_are_equivalent_only_where_keras_takes_them(tmp_path,
 def test_large_batches_that_leave_few_updates_are_not_searched_which_is_said_once(
     tmp_path, settings, largest
 ):
-    problem = build_problem(make_request(tmp_path, min_updates=10, **settings), DESCRIPTION)
+    problem = build_problem(
+        make_request(tmp_path, min_updates=10, **settings), DESCRIPTION
+    )
     assert problem.space.batch_size[-1] == largest
-    assert ["min_updates: 1" in text for text in notices(problem)] == [True] * (not settings)
+    assert ["min_updates: 1" in text for text in notices(problem)] == [True] * (
+        not settings
+    )
     partial = build_problem(
         make_request(tmp_path, min_updates=10, **settings),
         replace(DESCRIPTION, counts_last_batch=False),
     )
-    assert ["an epoch of about 2,000 samples" in text for text in notices(partial)] == [True] * (
-        not settings
+    assert ["an epoch of about 2,000 samples" in text for text in notices(partial)] == [
+        True
+    ] * (not settings)
+    every = build_problem(
+        make_request(tmp_path, min_updates=1, **settings), DESCRIPTION
     )
-    every = build_problem(make_request(tmp_path, min_updates=1, **settings), DESCRIPTION)
     assert not list(notices(every))
 
 
@@ -219,41 +239,68 @@ def test_code_that_fails_with_several_steps_in_a_call_is_tuned_with_one_unless_t
                 1.0,
                 traceback="Traceback: boom",
             )
-        rates = ("samples_per_second", "compute_samples_per_second", "input_samples_per_second")
-        return replace(measured, **{name: 100 * getattr(measured, name) for name in rates})
+        rates = (
+            "samples_per_second",
+            "compute_samples_per_second",
+            "input_samples_per_second",
+        )
+        return replace(
+            measured, **{name: 100 * getattr(measured, name) for name in rates}
+        )
 
     launcher = FakeLauncher({"describe": TAKES_STEPS}, changed=changed)
     events, record = collect(tune, make_request(tmp_path, max_trials=12), launcher)
-    failed = [config for config in launcher.configs("measure") if config.steps_per_execution > 1]
-    assert 1 <= len(failed) <= 3  # the first differ from the baseline in other ways, too
+    failed = [
+        config
+        for config in launcher.configs("measure")
+        if config.steps_per_execution > 1
+    ]
+    assert (
+        1 <= len(failed) <= 3
+    )  # the first differ from the baseline in other ways, too
     assert record.config.steps_per_execution == 1
     assert sum(
-        isinstance(event, str) and "ValueError: shapes differ" in event for event in events
+        isinstance(event, str) and "ValueError: shapes differ" in event
+        for event in events
     ) == len(failed)
     with pytest.raises(UserCodeError):
         tuned(tmp_path, launcher, **STEPS)
 
 
 def test_a_similar_question_begins_with_what_is_known(tmp_path):
-    space = {"workers": [1, 4], "max_queue_size": [4, 10], "use_multiprocessing": [False]}
+    space = {
+        "workers": [1, 4],
+        "max_queue_size": [4, 10],
+        "use_multiprocessing": [False],
+    }
     asked = {"device_bytes": 200 * MIB, "max_trials": 8, "space": space}
     before = tuned(tmp_path, **asked | {"device_bytes": 300 * MIB})
     warm, record = collect(tune, make_request(tmp_path, **asked), FakeLauncher())
     assert before.config.batch_size > record.config.batch_size
     assert record.device_peak_bytes <= 200 * MIB
     assert [run.config for run in record.runs].count(record.config) == 3
-    trials, cold = searched(warm), tuned(tmp_path, **asked, workload_fingerprint="another").trials
-    assert [each[0].why.startswith(Reason.WARM_START) for each in (trials, cold)] == [True, False]
+    trials, cold = (
+        searched(warm),
+        tuned(tmp_path, **asked, workload_fingerprint="another").trials,
+    )
+    assert [each[0].why.startswith(Reason.WARM_START) for each in (trials, cold)] == [
+        True,
+        False,
+    ]
     assert len(trials) < len(cold)
 
 
 def test_processes_that_would_hang_are_not_tried(tmp_path):
-    problem = build_problem(make_request(tmp_path), replace(DESCRIPTION, processes_hang=True))
+    problem = build_problem(
+        make_request(tmp_path), replace(DESCRIPTION, processes_hang=True)
+    )
     assert problem.space.use_multiprocessing == (False,)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_workers_that_would_each_read_the_whole_stream_stay_as_they_are(tmp_path, workers):
+def test_workers_that_would_each_read_the_whole_stream_stay_as_they_are(
+    tmp_path, workers
+):
     whole = replace(
         DESCRIPTION,
         input_kind="torch DataLoader",
@@ -262,21 +309,33 @@ def test_workers_that_would_each_read_the_whole_stream_stay_as_they_are(tmp_path
             "workers": "num_workers",
             "prefetch_factor": "prefetch_factor",
         },
-        defaults={"workers": workers, "prefetch_factor": 4, "use_multiprocessing": True},
+        defaults={
+            "workers": workers,
+            "prefetch_factor": 4,
+            "use_multiprocessing": True,
+        },
         untuned={"workers": "each process would read the whole stream"},
     )
     problem = build_problem(make_request(tmp_path), whole)
     assert (problem.space.workers, problem.space.prefetch_factor) == ((workers,), (4,))
     assert len(problem.space.batch_size) > 1
-    assert "not tuned: workers: each process would read the whole stream" in notices(problem)
+    assert "not tuned: workers: each process would read the whole stream" in notices(
+        problem
+    )
     asked = make_request(tmp_path, batch_size=32, space={"workers": [0, 1, 2]})
-    with pytest.raises(UsageError, match="nothing to tune: workers: each process would read"):
+    with pytest.raises(
+        UsageError, match="nothing to tune: workers: each process would read"
+    ):
         build_problem(asked, whole)
 
 
 @pytest.mark.parametrize(("count", "baseline"), [(1, 32), (3, 33), (5, 35)])
-def test_several_devices_share_the_baseline_and_whatever_is_tried(tmp_path, count, baseline):
-    problem = build_problem(make_request(tmp_path, placement=Placement(count=count)), DESCRIPTION)
+def test_several_devices_share_the_baseline_and_whatever_is_tried(
+    tmp_path, count, baseline
+):
+    problem = build_problem(
+        make_request(tmp_path, placement=Placement(count=count)), DESCRIPTION
+    )
     assert not any(batch % count for batch in problem.space.batch_size)
     assert problem.baseline.batch_size == baseline
     assert baseline in problem.space.batch_size
@@ -295,14 +354,24 @@ def test_a_batch_size_that_is_kept_is_the_only_one_that_runs(tmp_path, asked, ow
     )  # those at the own batch size are no additional ones
 
 
-def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_speed(tmp_path):
+def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_speed(
+    tmp_path,
+):
     """The rate saturates at batch sizes far below the limit, and few updates are left: both do not count."""
     record = tuned(
-        tmp_path, batch_size="largest", device_bytes=700 * MIB, min_updates=32, max_trials=12
+        tmp_path,
+        batch_size="largest",
+        device_bytes=700 * MIB,
+        min_updates=32,
+        max_trials=12,
     )
     assert 0.8 * 700 * MIB < record.device_peak_bytes <= 700 * MIB
-    assert record.config.batch_size == max(trial.config.batch_size for trial in record.trials)
-    assert replace(record.config, batch_size=32) == BASELINE  # the other knobs are the user's
+    assert record.config.batch_size == max(
+        trial.config.batch_size for trial in record.trials
+    )
+    assert (
+        replace(record.config, batch_size=32) == BASELINE
+    )  # the other knobs are the user's
     assert not any(trial.measurement.outcome.is_oom for trial in record.trials)
     assert record.fastest.confirmed
 
@@ -324,12 +393,15 @@ def test_the_largest_batch_takes_risks_until_one_runs_out_of_memory(
         device = int((10 + spec.config.batch_size**bend) * MIB)
         peaks = {"device_peak_bytes": device, "host_peak_bytes": 100 * MIB}
         if device > spec.limits.device_bytes:
-            return Measurement(Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks)
+            return Measurement(
+                Outcome.DEVICE_OOM, Evidence("device full"), 20.0, **peaks
+            )
         level = {"samples_per_second": 500.0, "steps": 20, "spread": 0.01}
         return replace(measured, outcome=Outcome.OK, **level, **peaks)
 
     sizes = [
-        Footprint(size, {"activations": (10 + size) * MIB}, "a walk", 0.35) for size in (8, 32, 128)
+        Footprint(size, {"activations": (10 + size) * MIB}, "a walk", 0.35)
+        for size in (8, 32, 128)
     ]
     described = replace(DESCRIPTION, sample_count=None, footprints=tuple(sizes))
     launcher = FakeLauncher({"describe": described}, changed=changed)

@@ -37,10 +37,20 @@ OTHER_RESULT = [
     {"sampler_key": "TPE"},
 ]
 SAME = [
-    {"machine": replace(MACHINE, available_bytes=2**30, memory_bytes=2**40, host="another")},
+    {
+        "machine": replace(
+            MACHINE, available_bytes=2**30, memory_bytes=2**40, host="another"
+        )
+    },
     {
         "placement": Placement.on(
-            replace(GPU, free_bytes=2**30, index=1, uuid="GPU-1", held_by=("python holds 1 GiB",))
+            replace(
+                GPU,
+                free_bytes=2**30,
+                index=1,
+                uuid="GPU-1",
+                held_by=("python holds 1 GiB",),
+            )
         )
     },
     {"fresh": True},
@@ -60,7 +70,9 @@ SAME = [
 def test_what_is_compiled_stays_beside_the_file_of_the_study(tmp_path, storage, beside):
     few, more = (
         compiled_folder(
-            make_request(tmp_path, storage=storage.format(tmp_path), max_seconds=seconds)
+            make_request(
+                tmp_path, storage=storage.format(tmp_path), max_seconds=seconds
+            )
         )
         for seconds in (60.0, 600.0)
     )
@@ -79,6 +91,9 @@ def test_what_is_compiled_stays_beside_the_file_of_the_study(tmp_path, storage, 
 def test_what_changes_the_answer_changes_a_key_and_nothing_else_does(
     tmp_path, changes, is_same_study, is_same_result
 ):
-    one, other = make_request(tmp_path, **ASKED), make_request(tmp_path, **ASKED | changes)
+    one, other = (
+        make_request(tmp_path, **ASKED),
+        make_request(tmp_path, **ASKED | changes),
+    )
     assert (one.fingerprint() == other.fingerprint()) is is_same_study
     assert (one.result_key() == other.result_key()) is is_same_result

@@ -18,7 +18,15 @@ from autofit.records.trial import (
 )
 from autofit.report.choice import advice
 from autofit.tuning.runner import TrialRunner
-from tests.fakes import DESCRIPTION, MIB, FakeLauncher, collect, make_request, tune, tuned
+from tests.fakes import (
+    DESCRIPTION,
+    MIB,
+    FakeLauncher,
+    collect,
+    make_request,
+    tune,
+    tuned,
+)
 
 FEW = {
     "batch_size": [8, 32, 128],
@@ -40,7 +48,10 @@ def test_limits_reach_every_trial_and_a_step_that_torch_compiles_has_more_time_w
     tmp_path, backend, jit, most
 ):
     compiled = replace(DESCRIPTION, jit_compile=jit, versions={"backend": backend})
-    launcher, short = FakeLauncher({"describe": compiled}), FakeLauncher({"describe": compiled})
+    launcher, short = (
+        FakeLauncher({"describe": compiled}),
+        FakeLauncher({"describe": compiled}),
+    )
     tuned(tmp_path, launcher, device_bytes=300 * MIB, space=FEW)
     assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
     assert launcher.specs[0].deadline_seconds == 180.0
@@ -56,7 +67,8 @@ def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_toleranc
     launcher = FakeLauncher()
     tuned(tmp_path, launcher, tolerance=tolerance, space=FEW)
     read = {
-        spec.role: (spec.longest_epoch_seconds, spec.epoch_samples) for spec in launcher.specs[1:]
+        spec.role: (spec.longest_epoch_seconds, spec.epoch_samples)
+        for spec in launcher.specs[1:]
     }
     assert read == {
         "measure": (15.0, DESCRIPTION.sample_count),
@@ -66,12 +78,16 @@ def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_toleranc
 
 def test_a_rate_that_a_trial_takes_over_comes_from_the_trial_that_read_it(tmp_path):
     config, seen = FitConfig(32, 2, 4, False), []
-    read = Measurement(Outcome.OK, Evidence(""), 2.0, 900.0, compute_samples_per_second=1000.0)
+    read = Measurement(
+        Outcome.OK, Evidence(""), 2.0, 900.0, compute_samples_per_second=1000.0
+    )
     raised = replace(read, compute_samples_per_second=1200.0, compute_is_read=False)
     launcher = FakeLauncher()
     runner = TrialRunner(make_request(tmp_path), launcher, seen.append)
     for measured in ([raised], [raised, read]):
-        runner.measure(config, Activity("trial", config), [Trial(config, one) for one in measured])
+        runner.measure(
+            config, Activity("trial", config), [Trial(config, one) for one in measured]
+        )
     runner.confirm(config, Activity("again", config), [Trial(config, read)])
     given_rates = [spec.compute_samples_per_second for spec in launcher.specs]
     assert given_rates == [None, 1000.0, 1000.0]
@@ -108,10 +124,16 @@ def test_the_search_waits_for_a_full_queue_where_host_memory_matters_and_what_is
 ):
     launcher = FakeLauncher()
     record = tuned(tmp_path, launcher, space=FEW, host_bytes=host_mib * MIB)
-    measured = {spec.config: spec.reads_memory for spec in launcher.specs if spec.role == "measure"}
+    measured = {
+        spec.config: spec.reads_memory
+        for spec in launcher.specs
+        if spec.role == "measure"
+    }
     assert (True in measured.values()) is (host_mib == 400)
     first = next(
-        spec for spec in launcher.specs if spec.role == "confirm" and spec.config == record.config
+        spec
+        for spec in launcher.specs
+        if spec.role == "confirm" and spec.config == record.config
     )
     assert first.reads_memory
 
@@ -126,7 +148,9 @@ def beside_other_work(disturbed):
         if len(launcher.specs) - 2 not in disturbed:
             return replace(measured, conditions=QUIET)
         return replace(
-            measured, samples_per_second=0.6 * measured.samples_per_second, conditions=BUSY
+            measured,
+            samples_per_second=0.6 * measured.samples_per_second,
+            conditions=BUSY,
         )
 
     launcher = FakeLauncher(changed=changed)
@@ -134,10 +158,15 @@ def beside_other_work(disturbed):
 
 
 def test_what_other_work_disturbed_is_measured_again(tmp_path):
-    events, record = collect(tune, make_request(tmp_path, space=FEW), beside_other_work({1, 5}))
+    events, record = collect(
+        tune, make_request(tmp_path, space=FEW), beside_other_work({1, 5})
+    )
     assert len(said(events)) == 2
     assert record.config == tuned(tmp_path / "b", space=FEW).config
-    assert all(trial.measurement.conditions == QUIET for trial in (*record.searched, *record.runs))
+    assert all(
+        trial.measurement.conditions == QUIET
+        for trial in (*record.searched, *record.runs)
+    )
 
 
 def test_other_work_that_does_not_pass_is_said_once(tmp_path):
@@ -165,7 +194,9 @@ def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
                 return result
             lost.append(spec.config)
             return Measurement(
-                Outcome.CRASHED, Evidence("lost together with the server", server_lost=True), 1.0
+                Outcome.CRASHED,
+                Evidence("lost together with the server", server_lost=True),
+                1.0,
             )
 
     request = make_request(tmp_path, space=FEW)
@@ -173,7 +204,9 @@ def test_what_is_lost_with_its_server_runs_again_once(tmp_path, role, times):
         events, record = collect(tune, request, Killed())
         undisturbed = tuned(tmp_path / "b", space=FEW)
         assert record.config == undisturbed.config
-        assert [run.config for run in record.runs] == [run.config for run in undisturbed.runs]
+        assert [run.config for run in record.runs] == [
+            run.config for run in undisturbed.runs
+        ]
         (notice,) = said(events)
         assert "lost together with the server" in notice
     else:

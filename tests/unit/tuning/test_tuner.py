@@ -5,11 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.errors import NothingFitsError, NoTrialFinishedError, UsageError, UserCodeError
+from autofit.errors import (
+    NothingFitsError,
+    NoTrialFinishedError,
+    UsageError,
+    UserCodeError,
+)
 from autofit.records.events import Described
 from autofit.records.result import CallSource
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial, TrialSpec
+from autofit.records.trial import (
+    Evidence,
+    FitConfig,
+    Limits,
+    Measurement,
+    Trial,
+    TrialSpec,
+)
 from autofit.search.failures import dominated_by, hardly_faster
 from autofit.search.frontier import Reason
 from autofit.search.space import build_space
@@ -44,7 +56,10 @@ def kept(events):
 
 
 def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
-    launcher, source = FakeLauncher(), CallSource(fit_kwargs={"epochs": 3, "validation_split": 0.2})
+    launcher, source = (
+        FakeLauncher(),
+        CallSource(fit_kwargs={"epochs": 3, "validation_split": 0.2}),
+    )
     events, record = collect(
         tune, make_request(tmp_path, max_trials=20, call_source=source), launcher
     )
@@ -57,9 +72,13 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
             or 0
         )
 
-    best = max(map(rate, build_space(None, KNOBS, cores=4, sample_count=2000).configs()))
+    best = max(
+        map(rate, build_space(None, KNOBS, cores=4, sample_count=2000).configs())
+    )
     assert record.samples_per_second >= 0.95 * best
-    assert record.speedup.ratio == pytest.approx(record.samples_per_second / rate(BASELINE))
+    assert record.speedup.ratio == pytest.approx(
+        record.samples_per_second / rate(BASELINE)
+    )
     assert 1.0 < record.speedup.low <= record.speedup.ratio <= record.speedup.high
     assert record.config in launcher.configs("confirm")
     assert record.fit_kwargs == source.fit_kwargs
@@ -68,7 +87,9 @@ def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path)
     assert 3 <= len(trials) <= 22
     assert trials[0].config == FIRST
     assert trials[0].why.startswith(Reason.PROBE)
-    assert list(record.runs) == [e for e in events if isinstance(e, Trial) and e.stage != "search"]
+    assert list(record.runs) == [
+        e for e in events if isinstance(e, Trial) and e.stage != "search"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,30 +110,39 @@ def test_the_frontier_is_reached_without_an_oom_and_nothing_above_a_known_one_is
         assert not dominated_by(
             arrays(later.config), arrays(trial.config), trial.measurement.outcome
         )[0]
-    assert any(trial.measurement.outcome.is_oom for trial in trials) is (cliff is not None)
+    assert any(trial.measurement.outcome.is_oom for trial in trials) is (
+        cliff is not None
+    )
     assert request.limits.allow(record.device_peak_bytes or 0, record.host_peak_bytes)
     if cliff is None:
         (memory, limit), = limits.items()  # fmt: skip  # the only one
         peaks = [
-            getattr(trial.measurement, memory.replace("bytes", "peak_bytes")) for trial in trials
+            getattr(trial.measurement, memory.replace("bytes", "peak_bytes"))
+            for trial in trials
         ]
         assert max(peaks) > 0.7 * limit
 
 
-def test_the_same_question_is_answered_from_the_store_with_the_files_as_they_are_now(tmp_path):
+def test_the_same_question_is_answered_from_the_store_with_the_files_as_they_are_now(
+    tmp_path,
+):
     first, launcher = tuned(tmp_path, space=FEW), FakeLauncher()
     events, second = collect(tune, make_request(tmp_path, space=FEW), launcher)
     assert (second, launcher.specs, len(events)) == (first, [], 1)
     assert "--fresh" in events[0]
     moved = CallSource(imports=("import sys", "sys.path.insert(0, '/new')"))
-    assert tuned(tmp_path, space=FEW, call_source=moved) == replace(first, call_source=moved)
+    assert tuned(tmp_path, space=FEW, call_source=moved) == replace(
+        first, call_source=moved
+    )
     tuned(tmp_path, launcher, space=FEW, fresh=True)
     assert launcher.configs("measure") == [trial.config for trial in first.trials]
 
 
 def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp_path):
     tuned(tmp_path, space=FEW)
-    launcher = FakeLauncher({"describe": replace(DESCRIPTION, fingerprint="another model")})
+    launcher = FakeLauncher(
+        {"describe": replace(DESCRIPTION, fingerprint="another model")}
+    )
     events, _ = collect(tune, make_request(tmp_path, space=FEW, max_trials=4), launcher)
     assert not kept(events)
     assert any("are deleted" in event for event in events if isinstance(event, str))
@@ -120,9 +150,13 @@ def test_a_model_that_has_changed_behind_the_same_sources_forgets_its_trials(tmp
 
 def test_a_result_with_few_updates_answers_only_who_allowed_them(tmp_path):
     wide = tuned(tmp_path, min_updates=1)
-    events, record = collect(tune, make_request(tmp_path, min_updates=10), FakeLauncher())
+    events, record = collect(
+        tune, make_request(tmp_path, min_updates=10), FakeLauncher()
+    )
     assert record.config.batch_size <= 200 < wide.config.batch_size
-    assert kept(events) == tuple(trial for trial in wide.trials if trial.config.batch_size <= 200)
+    assert kept(events) == tuple(
+        trial for trial in wide.trials if trial.config.batch_size <= 200
+    )
     assert tuned(tmp_path, min_updates=1).started_at == wide.started_at
 
 
@@ -147,7 +181,9 @@ def test_a_workload_that_always_fails_is_given_up_which_does_not_count_in_a_late
     launcher = FakeLauncher(changed=changed)
     with pytest.raises(NoTrialFinishedError, match=f"3 {outcome}") as raised:
         tuned(tmp_path, launcher)
-    assert ("Raise max_trial_seconds" in str(raised.value)) is (outcome is Outcome.TIMEOUT)
+    assert ("Raise max_trial_seconds" in str(raised.value)) is (
+        outcome is Outcome.TIMEOUT
+    )
     assert len(launcher.configs("measure")) == 3
     assert tuned(tmp_path, max_trials=3).trials
 
@@ -164,9 +200,19 @@ def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_
     ) as caught:
         tuned(tmp_path, max_trials=30, **limits)
     error, seen = caught.value, caught.value.tune
-    assert (error.memory, error.batch_size, error.needed_bytes) == (memory, 1, needed * MIB)
-    assert (seen.memory, seen.needed_bytes, seen.problem) == (memory, needed * MIB, str(error))
-    assert {trial.measurement.outcome for trial in seen.trials} == {Outcome(f"{memory}_oom")}
+    assert (error.memory, error.batch_size, error.needed_bytes) == (
+        memory,
+        1,
+        needed * MIB,
+    )
+    assert (seen.memory, seen.needed_bytes, seen.problem) == (
+        memory,
+        needed * MIB,
+        str(error),
+    )
+    assert {trial.measurement.outcome for trial in seen.trials} == {
+        Outcome(f"{memory}_oom")
+    }
     result_files.save(seen, tmp_path / "result.json")
     with pytest.raises(UsageError, match=r"^result\.json: .* MiB"):
         result_files.tune_of(result_files.load(tmp_path / "result.json"), "result.json")
@@ -181,11 +227,16 @@ def test_when_memory_ends_below_the_limit_the_error_keeps_the_reason_and_names_n
     tmp_path, role
 ):
     full = Measurement(
-        Outcome.HOST_OOM, Evidence("died with /dev/shm full"), 1.0, host_peak_bytes=70 * MIB
+        Outcome.HOST_OOM,
+        Evidence("died with /dev/shm full"),
+        1.0,
+        host_peak_bytes=70 * MIB,
     )
     special = {"describe": full} if role == "describe" else {}
     launcher = FakeLauncher(special, changed=lambda spec, measured: full)
-    with pytest.raises(NothingFitsError, match=r"\(died with /dev/shm full\)") as raised:
+    with pytest.raises(
+        NothingFitsError, match=r"\(died with /dev/shm full\)"
+    ) as raised:
         tuned(tmp_path, launcher, max_trials=30)
     assert raised.value.needed_bytes == 70 * MIB
     assert "needs more" not in str(raised.value)
@@ -195,7 +246,9 @@ def test_when_memory_ends_below_the_limit_the_error_keeps_the_reason_and_names_n
 def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_nor_its_config(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(budget, "monotonic", lambda: 0.0)  # no seconds that a busy machine adds
+    monkeypatch.setattr(
+        budget, "monotonic", lambda: 0.0
+    )  # no seconds that a busy machine adds
 
     def changed(spec, measured):
         is_cut = spec.config.batch_size > 48 and spec.role == "measure"
@@ -210,7 +263,9 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
         FakeLauncher(),
     )
     cut_short = [
-        trial.config for trial in record.trials if trial.measurement.outcome is Outcome.TIMEOUT
+        trial.config
+        for trial in record.trials
+        if trial.measurement.outcome is Outcome.TIMEOUT
     ]
     assert 0 < len(cut_short) < len(record.searched)
     for earlier, config in itertools.combinations(cut_short, 2):

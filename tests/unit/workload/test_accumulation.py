@@ -7,7 +7,9 @@ from autofit.workload.accumulation import accumulate, place_of, steps_of
 
 
 def optimizer(**attributes):
-    return SimpleNamespace(**{"built": False, "gradient_accumulation_steps": None, **attributes})
+    return SimpleNamespace(
+        **{"built": False, "gradient_accumulation_steps": None, **attributes}
+    )
 
 
 def test_as_many_batches_as_make_an_update():
@@ -23,10 +25,16 @@ def test_the_optimizer_that_updates_the_weights_is_told():
     )
     accumulate(plain, 4)
     accumulate(scaled, 4)
-    assert plain.optimizer.gradient_accumulation_steps == inner.gradient_accumulation_steps == 4
+    assert (
+        plain.optimizer.gradient_accumulation_steps
+        == inner.gradient_accumulation_steps
+        == 4
+    )
     assert place_of(plain, lambda: None) == "optimizer"
     assert place_of(scaled, lambda: None) == "optimizer.inner_optimizer"
-    assert place_of(plain, lambda gradient_accumulation_steps=None: None) == "build_model"
+    assert (
+        place_of(plain, lambda gradient_accumulation_steps=None: None) == "build_model"
+    )
 
 
 @pytest.mark.parametrize(

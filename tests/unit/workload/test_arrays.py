@@ -40,7 +40,10 @@ def test_what_fit_does_not_take_is_not_recognised(data):
 
 
 def test_floats_come_in_the_precision_of_keras():
-    assert [part.dtype for part in opened((X.astype("float64"), Y)).batch()] == ["float32", "int8"]
+    assert [part.dtype for part in opened((X.astype("float64"), Y)).batch()] == [
+        "float32",
+        "int8",
+    ]
 
 
 def test_fit_gets_the_full_batches_and_lists_of_inputs_as_lists():
@@ -53,7 +56,9 @@ def test_fit_gets_the_full_batches_and_lists_of_inputs_as_lists():
 def test_a_split_takes_the_last_samples_for_validation():
     training, validation = opened((np.arange(20.0), Y)).split(0.25)
     assert training.sample_count() == 15
-    assert validation.validation_arguments(10)["validation_data"][0].tolist() == list(range(15, 20))
+    assert validation.validation_arguments(10)["validation_data"][0].tolist() == list(
+        range(15, 20)
+    )
     with pytest.raises(UsageError, match=r"0\.99 ") as caught:
         opened((X, Y)).split(0.99)
     assert caught.value.key == "fit_kwargs.validation_split"

@@ -45,7 +45,9 @@ def test_the_knobs_of_the_data_are_found_and_nothing_is_called():
 )
 def test_arguments_that_a_function_does_not_take_are_an_error(changes, key):
     with pytest.raises(UsageError) as caught:
-        bind_all(Workload(build, make_photos, **{**GIVEN, **changes}), resolve_reference)
+        bind_all(
+            Workload(build, make_photos, **{**GIVEN, **changes}), resolve_reference
+        )
     assert caught.value.key == key
 
 
@@ -110,7 +112,14 @@ def test_a_function_is_called_as_the_users_code_calls_it(source, called, is_impo
             {},
             ("model", "data"),
         ),
-        (partial(shape, filters=np.ones(3)), make, "shape(...)", "make", {}, ("model",)),
+        (
+            partial(shape, filters=np.ones(3)),
+            make,
+            "shape(...)",
+            "make",
+            {},
+            ("model",),
+        ),
         (shape, (np.ones(3), np.ones(3)), "shape()", "data", {}, ("data",)),
         (shape, partial(make, files="x" * 1000), "shape()", "make", {}, ("data",)),
     ],
@@ -125,8 +134,12 @@ def test_calls_are_written_as_code_and_what_code_cannot_write_is_elided(
         kwargs,
         elided,
     )
-    names = sorted({name.partition("(")[0] for name in (model, called)} & {"make", "shape"})
-    assert source.imports == ((f"from {MODULE} import {', '.join(names)}",) if names else ())
+    names = sorted(
+        {name.partition("(")[0] for name in (model, called)} & {"make", "shape"}
+    )
+    assert source.imports == (
+        (f"from {MODULE} import {', '.join(names)}",) if names else ()
+    )
 
 
 def test_arguments_of_fit_that_code_makes_are_written_as_code():
@@ -138,7 +151,10 @@ def test_arguments_of_fit_that_code_makes_are_written_as_code():
     own = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": []}))
     assert (own.fit_expressions, own.elided) == ({"callbacks": "..."}, ("fit",))
     inner = call_source_of(Workload(shape, make, fit_kwargs={"callbacks": local()}))
-    assert (inner.fit_expressions, inner.elided) == ({"callbacks": "photos()"}, ("fit",))
+    assert (inner.fit_expressions, inner.elided) == (
+        {"callbacks": "photos()"},
+        ("fit",),
+    )
 
 
 @pytest.mark.parametrize("file", ["train.py", "my-train.py", "2nd.py"])
@@ -146,9 +162,13 @@ def test_the_import_lines_are_code_for_a_file_of_any_name(tmp_path, monkeypatch,
     (tmp_path / file).write_text("def build(): ...\ndef data(): ...\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     source = call_source_of(
-        Workload(*(Reference(f"{file}:{name}", str(tmp_path)) for name in ("build", "data")))
+        Workload(
+            *(Reference(f"{file}:{name}", str(tmp_path)) for name in ("build", "data"))
+        )
     )
     made = {}
     exec("\n".join(source.imports), made)
-    assert made["build"].__module__ == made["data"].__module__ == file.removesuffix(".py")
+    assert (
+        made["build"].__module__ == made["data"].__module__ == file.removesuffix(".py")
+    )
     del sys.modules[file.removesuffix(".py")]

@@ -59,22 +59,31 @@ def make_nowhere():
         ([], (), ()),
     ],
 )
-def test_callbacks_in_a_list_do_not_run_and_need_not_be_pickled(callbacks, left_out, of_batches):
+def test_callbacks_in_a_list_do_not_run_and_need_not_be_pickled(
+    callbacks, left_out, of_batches
+):
     options = Workload(make, make, fit_kwargs={"callbacks": callbacks}).fit_kwargs
-    divided = fit_options.resolved(pickle.loads(pickle.dumps(options)), Path("scratch"))[
-        "callbacks"
-    ]
+    divided = fit_options.resolved(
+        pickle.loads(pickle.dumps(options)), Path("scratch")
+    )["callbacks"]
     assert divided == TrialCallbacks((), left_out, of_batches)
     assert (divided.notice(of_script=False) is None) == (not left_out)
 
 
 def test_a_function_is_called_if_it_takes_a_folder():
     made = fit_options.resolved({"callbacks": make}, Path("scratch"))["callbacks"]
-    assert ([callback.folder for callback in made.run], made.left_out) == (["scratch"], ())
-    not_called = fit_options.resolved({"callbacks": make_nowhere}, Path("scratch"))["callbacks"]
+    assert ([callback.folder for callback in made.run], made.left_out) == (
+        ["scratch"],
+        (),
+    )
+    not_called = fit_options.resolved({"callbacks": make_nowhere}, Path("scratch"))[
+        "callbacks"
+    ]
     assert not_called.run == ()
     assert not_called.notice(of_script=False)
-    assert not_called.of_batches  # unknown, so that calls of several steps are not tried
+    assert (
+        not_called.of_batches
+    )  # unknown, so that calls of several steps are not tried
 
 
 def test_the_source_of_a_named_function_shows_whether_it_takes_a_folder():

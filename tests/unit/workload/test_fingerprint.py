@@ -51,7 +51,9 @@ def test_every_own_file_that_the_model_imports_counts(folder, changed):
     assert fingerprint(reference, None) == before or changed not in FILES
     (folder / changed).write_text(f"ANOTHER = 1\n{FILES.get(changed, '')}")
     assert (fingerprint(reference, None) != before) == (changed != "other.py")
-    assert fingerprint(Reference("model:build"), None) != fingerprint(Reference("math:build"), None)
+    assert fingerprint(Reference("model:build"), None) != fingerprint(
+        Reference("math:build"), None
+    )
 
 
 def test_packages_that_pip_installed_anywhere_are_not_the_users_files(folder):
@@ -118,7 +120,9 @@ held.itself = [held]
 
 def test_arguments_arrays_closures_and_objects_count():
     workloads = [
-        lambda: {"data": (X + np.random.rand(), X)},  # values of a large array do not count
+        lambda: {
+            "data": (X + np.random.rand(), X)
+        },  # values of a large array do not count
         lambda: {"data": (X.astype("float32"), X)},
         lambda: {"model_kwargs": {"sizes": np.arange(5.0)}},
         lambda: {"model_kwargs": {"sizes": np.arange(5.0) + 1}},
@@ -135,7 +139,8 @@ def test_arguments_arrays_closures_and_objects_count():
         lambda: {"data": held},
     ]
     first, again = (
-        [fingerprint(build, **{"data": None, **make()}) for make in workloads] for _ in range(2)
+        [fingerprint(build, **{"data": None, **make()}) for make in workloads]
+        for _ in range(2)
     )
     assert first == again
     assert len(set(first)) == len(workloads)

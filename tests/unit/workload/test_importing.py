@@ -38,7 +38,9 @@ def user(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(library)
 
     def resolve(text):
-        (tmp_path / "users.py").write_text(f"import keras\n{text}\ndef build_model(): return 1\n")
+        (tmp_path / "users.py").write_text(
+            f"import keras\n{text}\ndef build_model(): return 1\n"
+        )
         return Reference("users.py:build_model", str(tmp_path)).resolve()
 
     yield resolve
@@ -91,5 +93,7 @@ def test_a_library_may_patch_fit_and_trials_leave_its_patch_out(user, keras):
     left_out = fit_options.resolved({}, Path("scratch"))["callbacks"].left_out
     assert left_out == ("tracker's patch of fit",)
     sys.modules.pop("users")
-    with pytest.raises(UsageError, match="calls fit"):  # by the guard of the import before
+    with pytest.raises(
+        UsageError, match="calls fit"
+    ):  # by the guard of the import before
         user("keras.Model().found(1)")

@@ -31,7 +31,9 @@ SET = {
 
 
 def answering(values):
-    return SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
+    return SimpleNamespace(
+        **{name: lambda value=value: value for name, value in values.items()}
+    )
 
 
 @pytest.fixture
@@ -43,7 +45,8 @@ def load(monkeypatch):
             {**values["keras"], "dtype_policy": SimpleNamespace(name=values["policy"])}
         )
         threads = {
-            f"_{pool}_op_parallelism_threads": values["threads"] for pool in ("intra", "inter")
+            f"_{pool}_op_parallelism_threads": values["threads"]
+            for pool in ("intra", "inter")
         }
         tf32 = answering({"tensor_float_32_execution_enabled": values["tf32"]})
         loaded = {
@@ -90,7 +93,9 @@ def test_what_is_set_is_a_line_that_sets_it_again(load):
         ("ModelParallel", (2,), 2, "has set a ModelParallel .* only a DataParallel"),
     ],
 )
-def test_a_distribution_is_a_line_or_refused_with_what_to_do(keras, name, shape, count, remedy):
+def test_a_distribution_is_a_line_or_refused_with_what_to_do(
+    keras, name, shape, count, remedy
+):
     mesh = SimpleNamespace(devices=np.full(shape, "cpu:0"))
     distribution = type(name, (), {"device_mesh": mesh})()
     keras.distribution.distribution = lambda: distribution

@@ -59,7 +59,9 @@ def test_an_edit_keeps_ends_of_lines_and_counts_columns_in_bytes(ending, tmp_pat
     file.write_bytes(text.encode())
     span = (1, text.split(ending)[0].encode().index(b"8"), 1, 0)
     place = Place(8, str(file), (*span[:2], 1, span[1] + 1))
-    edited = Edits({"batch_size": place}, {"batch_size": 16}).apply(str(file), read_text(str(file)))
+    edited = Edits({"batch_size": place}, {"batch_size": 16}).apply(
+        str(file), read_text(str(file))
+    )
     assert edited == text.replace("8", "16")
 
 
@@ -94,7 +96,9 @@ def test_trials_count_for_a_script_whose_tuned_places_have_other_values(script):
     Path(script.file).write_text(TEXT.replace("BATCH = 32", "BATCH = 64"))
     places = {**places_of(script), "batch_size": Place(64, script.file, (2, 8, 2, 10))}
     assert digest_without(script, edits_for(places, FitConfig())) == cut
-    Path(script.file).write_text(TEXT.replace("Data(BATCH)", "Data(BATCH, buffer_size=9)"))
+    Path(script.file).write_text(
+        TEXT.replace("Data(BATCH)", "Data(BATCH, buffer_size=9)")
+    )
     assert digest_without(script, edits) != cut
 
 
@@ -106,11 +110,16 @@ def test_options_that_set_knobs_are_no_part_of_the_key_but_others_are(script):
     assert key_of(of("--data", "a")) != key_of(of("--data", "b"))
     option = {"batch_size": Place(32, option="--batch-size")}
     edits = Edits(option, {"batch_size": 64})
-    assert digest_of(of("--data", "a"), edits) == digest_of(of("--data", "a", "--batch-size", "64"))
+    assert digest_of(of("--data", "a"), edits) == digest_of(
+        of("--data", "a", "--batch-size", "64")
+    )
 
 
 def test_a_notebook_and_launchers_are_refused_with_a_remedy(tmp_path):
-    for name, said in (("a.ipynb", "tune in one of its cells"), ("torchrun", "device: 2x gpu")):
+    for name, said in (
+        ("a.ipynb", "tune in one of its cells"),
+        ("torchrun", "device: 2x gpu"),
+    ):
         with pytest.raises(UsageError, match=said):
             make_script(str(tmp_path / name))
 
@@ -132,7 +141,11 @@ def test_of_several_calls_the_one_with_most_steps_is_tuned_or_the_user_chooses()
         ("os.remove", ("a.csv", -1), "deletes a.csv"),
         ("os.rename", ("a.tmp", "a.csv", -1, -1), "moves a.tmp to a.csv"),
         ("os.mkdir", ("/", 0o777, -1), None),  # `makedirs` of what exists
-        ("subprocess.Popen", ("rm", ["rm", "-r", "photos"], None, None), "runs the program"),
+        (
+            "subprocess.Popen",
+            ("rm", ["rm", "-r", "photos"], None, None),
+            "runs the program",
+        ),
         ("os.system", (b"rm -r photos",), "runs the program 'rm -r photos'"),
         ("socket.connect", (None, ("10.0.0.1", 80)), "connects to 10.0.0.1"),
         ("socket.connect", (None, "/run/a.socket"), None),

@@ -10,7 +10,9 @@ from autofit.tuning.problem import Problem, notices
 from tests.fakes import DESCRIPTION, arrays, make_request
 
 KNOBS = ("batch_size", "workers", "prefetch_factor", "use_multiprocessing")
-SPACE = build_space({"batch_size": [8]}, KNOBS, cores=2, sample_count=None, has_processes=True)
+SPACE = build_space(
+    {"batch_size": [8]}, KNOBS, cores=2, sample_count=None, has_processes=True
+)
 
 
 def test_a_worker_of_a_loader_is_a_process_with_batches_of_its_own():
@@ -20,7 +22,10 @@ def test_a_worker_of_a_loader_is_a_process_with_batches_of_its_own():
         12,
         "batch 8, 3 processes, prefetch 4",
     )
-    assert (config.queue_in_words, FitConfig(8, 0, None, True, 4).queue_in_words) == ("12", None)
+    assert (config.queue_in_words, FitConfig(8, 0, None, True, 4).queue_in_words) == (
+        "12",
+        None,
+    )
     (workers,), (queue,), (processes,) = (
         getattr(arrays(config), name) for name in ("workers", "queue", "processes")
     )
@@ -31,7 +36,11 @@ def test_the_space_of_a_loader_has_settings_without_workers_once():
     configs = list(SPACE.configs())
     assert SPACE.workers[:3] == (0, 1, 2)
     assert sum(not config.has_queue for config in configs) == 1
-    assert {config.prefetch_factor for config in configs if config.workers == 2} == {2, 4, 8}
+    assert {config.prefetch_factor for config in configs if config.workers == 2} == {
+        2,
+        4,
+        8,
+    }
 
 
 def test_settings_for_which_shared_memory_has_no_room_are_not_tried(tmp_path):

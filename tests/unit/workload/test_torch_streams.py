@@ -55,7 +55,9 @@ class Shards(Whole):
         pass
 
 
-HuggingFace = type("IterableDataset", (Whole,), {"__module__": "datasets.iterable_dataset"})
+HuggingFace = type(
+    "IterableDataset", (Whole,), {"__module__": "datasets.iterable_dataset"}
+)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def uses(variable):
 def cases_that_cannot_be_sent():
     slotted, flags = Slotted(), Flags()
     slotted.lock = LOCK
-    locked = type("Locked", (), {"lock": LOCK})  # sent as a whole, for it has no name to import
+    locked = type(
+        "Locked", (), {"lock": LOCK}
+    )  # sent as a whole, for it has no name to import
     yield uses(LOCK)[0], "variable of data (lock)"
     yield functools.partial(make, files=LOCK), "files of data (lock)"
     yield (lambda files=LOCK: None), "files of data (lock)"
@@ -129,10 +131,13 @@ def test_what_inference_or_another_argument_excludes_is_refused(parts, key):
 @settings(max_examples=6)
 @given(
     array=st_numpy.arrays(
-        st.sampled_from(["float32", "int64", "uint8"]), st.just((200, 100)) | st.just((3, 5))
+        st.sampled_from(["float32", "int64", "uint8"]),
+        st.just((200, 100)) | st.just((3, 5)),
     )
 )
-def test_arrays_cross_wherever_they_hang_and_large_ones_as_one_mapped_file(tmp_path_factory, array):
+def test_arrays_cross_wherever_they_hang_and_large_ones_as_one_mapped_file(
+    tmp_path_factory, array
+):
     folder, width = tmp_path_factory.mktemp("workload"), 3
     parts = {
         "data": ({"image": array, "again": array}, 1),
@@ -149,7 +154,9 @@ def test_arrays_cross_wherever_they_hang_and_large_ones_as_one_mapped_file(tmp_p
             array.shape,
             array.tobytes(),
         )
-    assert len(list(folder.glob("*.npy"))) == (array.nbytes >= workload._SMALL_ARRAY_BYTES)
+    assert len(list(folder.glob("*.npy"))) == (
+        array.nbytes >= workload._SMALL_ARRAY_BYTES
+    )
     assert loaded.build_model() == 4
 
 
@@ -217,7 +224,12 @@ def tfdata(batch_size=64, num_parallel_calls=None, prefetch=AUTOTUNE):
     pass
 
 
-PROCESSES = {"batch_size": 8, "num_workers": 2, "persistent_workers": True, "prefetch_factor": 4}
+PROCESSES = {
+    "batch_size": 8,
+    "num_workers": 2,
+    "persistent_workers": True,
+    "prefetch_factor": 4,
+}
 LOADER = "batch_size num_workers persistent_workers prefetch_factor"
 NO_PROCESSES = {
     "batch_size": 8,
@@ -231,7 +243,9 @@ def loader(batch_size, num_workers=0, prefetch_factor=None, persistent_workers=F
     pass
 
 
-def to_tf_dataset(batch_size=None, shuffle=False, prefetch: bool = True, num_workers: int = 0):
+def to_tf_dataset(
+    batch_size=None, shuffle=False, prefetch: bool = True, num_workers: int = 0
+):
     """Stands for the method of HuggingFace's datasets."""
 
 
@@ -281,15 +295,25 @@ def test_the_knobs_of_data_and_its_own_values_are_found(data, fixed, knobs, own)
 @pytest.mark.parametrize(
     ("data", "config", "arguments"),
     [
-        (tfdata, FitConfig(8, 4, 10), {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10}),
-        (tfdata, FitConfig(8, 1, 10), {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1}),
+        (
+            tfdata,
+            FitConfig(8, 4, 10),
+            {"batch_size": 8, "num_parallel_calls": 4, "prefetch": 10},
+        ),
+        (
+            tfdata,
+            FitConfig(8, 1, 10),
+            {"batch_size": 8, "num_parallel_calls": 1, "prefetch": 1},
+        ),
         (loader, FitConfig(8, 2, None, True, 4), PROCESSES),
         (loader, FitConfig(8, 0, None, True, 4), NO_PROCESSES),
     ],
 )
 def test_a_config_is_written_as_the_arguments_of_a_factory(data, config, arguments):
     assert arguments_of(knobs_of(data, {}), config) == arguments
-    assert required_of(lambda batch_size, num_workers=2: None, arguments) == ("batch_size",)
+    assert required_of(lambda batch_size, num_workers=2: None, arguments) == (
+        "batch_size",
+    )
 
 
 def test_data_is_described_as_it_is_written():
@@ -316,7 +340,10 @@ DataLoader.__module__ = "torch.utils.data.dataloader"
             DataLoader(),
             r"def make_data\(batch_size, num_workers, prefetch_factor, persistent_workers\):",
         ),
-        (iter([1]), "the data has a builtins.list_iterator"),  # `fit` takes generators only
+        (
+            iter([1]),
+            "the data has a builtins.list_iterator",
+        ),  # `fit` takes generators only
     ],
 )
 def test_data_that_trials_cannot_use_is_refused_with_what_to_write(data, message):
@@ -333,15 +360,27 @@ class WithoutBatchSize:
 @pytest.mark.parametrize(
     ("data", "fixed", "missing"),
     [
-        (make, {"workers": 2}, ["max_queue_size, use_multiprocessing"]),  # the user has fixed them
-        (functools.partial(make, "files", workers=2), {}, ["max_queue_size, use_multiprocessing"]),
+        (
+            make,
+            {"workers": 2},
+            ["max_queue_size, use_multiprocessing"],
+        ),  # the user has fixed them
+        (
+            functools.partial(make, "files", workers=2),
+            {},
+            ["max_queue_size, use_multiprocessing"],
+        ),
         (lambda batch_size: None, {}, ["workers, max_queue_size, use_multiprocessing"]),
         (lambda batch_size, **knobs: None, {}, []),
         (WithoutBatchSize(), {}, ["batch_size"]),
     ],
 )
-def test_knobs_that_a_dataset_does_not_take_have_a_reason(monkeypatch, data, fixed, missing):
-    monkeypatch.setattr(knobs, "is_pydataset", lambda value: isinstance(value, WithoutBatchSize))
+def test_knobs_that_a_dataset_does_not_take_have_a_reason(
+    monkeypatch, data, fixed, missing
+):
+    monkeypatch.setattr(
+        knobs, "is_pydataset", lambda value: isinstance(value, WithoutBatchSize)
+    )
     of_user = object.__new__(PyDatasetInput)
     of_user._data = data
     reasons = of_user.not_taken(data, fixed)
@@ -353,13 +392,16 @@ def test_knobs_that_a_dataset_does_not_take_have_a_reason(monkeypatch, data, fix
 
 def test_keywords_that_are_passed_on_to_what_takes_no_batch_size_are_refused():
     with pytest.raises(
-        UsageError, match=r"passes batch_size on to build, .* add a parameter batch_size"
+        UsageError,
+        match=r"passes batch_size on to build, .* add a parameter batch_size",
     ):
         open_input(lambda **knobs: [build(**knobs)], {}, FitConfig(32), None)
 
 
 def test_the_reason_is_of_the_kind_of_data():
-    assert [*object.__new__(TfData).not_taken(lambda: None, {})] == ["batch_size, prefetch"]
+    assert [*object.__new__(TfData).not_taken(lambda: None, {})] == [
+        "batch_size, prefetch"
+    ]
     of_keras = object.__new__(PyDatasetInput)
     of_keras._data = type(
         "DirectoryIterator", (), {"__module__": "keras.src.legacy.preprocessing.image"}
