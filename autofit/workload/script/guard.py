@@ -39,7 +39,7 @@ _CHANGES: dict[str, tuple[Any, ...]] = {
     "os.rmdir": ("deletes {}", 0),
     "shutil.rmtree": ("deletes {}", 0),
     "os.rename": ("moves {} to {}", 0, 1),
-    "os.mkdir": (_WRITES, 0),
+    "os.mkdir": ("makes the folder {}", 0),
     "os.link": (_WRITES, 1),
     "os.symlink": (_WRITES, 1),
     "os.truncate": (_WRITES, 0),

@@ -141,6 +141,7 @@ def test_of_several_calls_the_one_with_most_steps_is_tuned_or_the_user_chooses()
         ("os.remove", ("a.csv", -1), "deletes a.csv"),
         ("os.rename", ("a.tmp", "a.csv", -1, -1), "moves a.tmp to a.csv"),
         ("os.mkdir", ("/", 0o777, -1), None),  # `makedirs` of what exists
+        ("os.mkdir", ("runs", 0o777, -1), "makes the folder runs"),
         (
             "subprocess.Popen",
             ("rm", ["rm", "-r", "photos"], None, None),
