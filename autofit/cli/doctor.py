@@ -65,7 +65,10 @@ _PLAIN = (
     "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own "
     "interpreter."
 )
-_COMPILING = "CUDA may be compiling the backend's code for this GPU, once: run autofit doctor again."
+_COMPILING = (
+    "CUDA may be compiling the backend's code for this GPU, once: "
+    "run autofit doctor again."
+)
 _IMPORT = (
     'Make python -c "import keras" work, in a new environment if necessary, or try '
     "--launch plain."

@@ -22,7 +22,10 @@ from autofit.workload.inputs.fit_input import (
 from autofit.workload.inputs.knobs import PREFETCH_FACTOR, has_base
 from autofit.workload.inputs.torch_streams import is_split
 
-_READ_WHOLE = "each process would read the whole stream; split it by torch.utils.data.get_worker_info()"
+_READ_WHOLE = (
+    "each process would read the whole stream; "
+    "split it by torch.utils.data.get_worker_info()"
+)
 
 
 class TorchLoader(FitInput):
