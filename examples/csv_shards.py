@@ -1,19 +1,24 @@
-"""CSV shards larger than the RAM allowed: a directory of files of 1,000 rows each, read at any batch size.
+"""CSV shards larger than the RAM allowed.
+
+They are a directory of files of 1,000 rows each, read at any batch size.
 
     autofit tune configs/csv_shards.yaml
 
-`make_shards` writes 500 files `split_data_00000.csv` and so on, 1.2 GB (once, some seconds). `Shards` reads them, regrouped
-to any batch size, and holds only the shards of one batch in memory.
+`make_shards` writes 500 files `split_data_00000.csv` and so on, 1.2 GB (once, some
+seconds). `Shards` reads them, regrouped to any batch size, and holds only the shards of
+one batch in memory.
 
-Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), 5 trials and 5 confirming runs in 2 min 45 s:
+Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), 5 trials and 5 confirming
+runs in 2 min 45 s:
 
     chosen      batch 4000, 4 threads, queue 10
     rate        7,141 samples/s (±38 %)
     gain        10.74x the baseline (batch 32, 1 thread), 95 % interval 6.62 to 17.43
     host        peak 1.00 GiB of 1.00 GiB
 
-A batch of 32 parses a whole shard of 1,000 rows for 32 of them, so the larger batch gains more than the threads. The
-interval is wide, and one trial of the search, at batch 3584, read 14,262 samples/s: run the tune more than once.
+A batch of 32 parses a whole shard of 1,000 rows for 32 of them, so the larger batch
+gains more than the threads. The interval is wide, and one trial of the search, at batch
+3584, read 14,262 samples/s: run the tune more than once.
 """
 
 import csv

@@ -1,10 +1,13 @@
-"""A deep convolutional net on 16 x 16 pictures: 200 million parameters, and several times their bytes to train.
+"""A deep convolutional net on 16 x 16 pictures.
 
-    python examples/deep_net.py                                              estimate, measure, draw deep_net.png
-    autofit estimate configs/deep_net.yaml --batch-size 1,2,4                estimate only
+It has 200 million parameters, and takes several times their bytes to train.
 
-Small pictures do not mean little memory: weights, gradients and Adam's two moments take four times the bytes of the weights
-before any activation of a batch.
+    python examples/deep_net.py                                 estimate, measure, draw
+                                                                deep_net.png
+    autofit estimate configs/deep_net.yaml --batch-size 1,2,4   estimate only
+
+Small pictures do not mean little memory: weights, gradients and Adam's two moments take
+four times the bytes of the weights before any activation of a batch.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), four and a half minutes:
 
@@ -14,8 +17,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), four and a half min
         2   3.52 GiB   2.46 GiB       3.3x
         4   3.16 GiB   2.42 GiB       3.3x
 
-The batch adds little to the weights, gradients and moments. The estimate is 30 to 43 % too high here, more than its stated
-error.
+The batch adds little to the weights, gradients and moments. The estimate is 30 to 43 %
+too high here, more than its stated error.
 """
 
 import argparse
@@ -31,7 +34,10 @@ LIMIT = "16GiB"
 
 
 def build_model(width: int = 1024, depth: int = 22) -> keras.Model:
-    """Convolutions of one width on 16 x 16, halved three times: 198 million parameters at the defaults."""
+    """Convolutions of one width on 16 x 16, halved three times.
+
+    They have 198 million parameters at the defaults.
+    """
     layers = keras.layers
     model = keras.Sequential([layers.Input((PIXELS, PIXELS, 3))])
     for number in range(depth):
@@ -87,7 +93,8 @@ def main() -> None:
         measured.append(peak / 2**30 if peak else float("nan"))
         estimated = row.device_bytes / 2**30
         print(
-            f"{row.batch_size:5} {estimated:6.2f} GiB {measured[-1]:6.2f} GiB {measured[-1] / weights:9.1f}x"
+            f"{row.batch_size:5} {estimated:6.2f} GiB {measured[-1]:6.2f} GiB "
+            f"{measured[-1] / weights:9.1f}x"
         )
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     axes.plot(

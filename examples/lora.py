@@ -1,14 +1,15 @@
 """Fine-tune a causal language model of keras-hub with LoRA, and let autofit choose the batch size.
 
-The model is tiny and made from a config, so that it runs anywhere without a download. For Gemma on a T4 (16 GB), replace
-the body of `build_model` by
+The model is tiny and made from a config, so that it runs anywhere without a download.
+For Gemma on a T4 (16 GB), replace the body of `build_model` by
 
     keras.config.set_dtype_policy("mixed_float16")
     model = keras_hub.models.GemmaCausalLM.from_preset("gemma_2b_en")
     model.backbone.enable_lora(rank=4)
     model.preprocessor.sequence_length = 256
 
-and give `tune` device_memory="90%": the batch size that fits depends on the rank, the sequence length and the policy.
+and give `tune` device_memory="90%": the batch size that fits depends on the rank, the
+sequence length and the policy.
 
     pip install keras-hub
     KERAS_BACKEND=jax python examples/lora.py
@@ -39,7 +40,10 @@ WORDS = [
 
 
 def build_model() -> keras.Model:
-    """Return a compiled language model whose backbone trains low-rank updates of its weights only."""
+    """Return a compiled language model.
+
+    Its backbone trains low-rank updates of its weights only.
+    """
     tokens = ["!", "\u0120", *sorted(set("".join(WORDS))), "th"]
     vocabulary = {
         token: number for number, token in enumerate(["<|endoftext|>", *tokens])

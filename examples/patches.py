@@ -1,8 +1,11 @@
-"""A small network on patches of photographs: from which of five photographs does this patch of 8 x 8 pixels come?
+"""A small network on patches of photographs.
 
-The photographs of `data/` are cut once into 100,000 patches, in ten files of arrays (this takes seconds). `Patches` reads
-and augments them. A step of such a small network is mostly overhead that does not grow with the batch: with Keras's default
-of 32 samples, the processor or GPU waits most of the time. `configs/quickstart.yaml` tunes it.
+From which of five photographs does this patch of 8 x 8 pixels come?
+
+The photographs of `data/` are cut once into 100,000 patches, in ten files of arrays
+(this takes seconds). `Patches` reads and augments them. A step of such a small network
+is mostly overhead that does not grow with the batch: with Keras's default of 32
+samples, the processor or GPU waits most of the time. `configs/quickstart.yaml` tunes it.
 """
 
 import math
@@ -26,7 +29,10 @@ PIXELS = 8
 
 
 def cut_patches(folder: Path = SHARDS) -> Path:
-    """Cut the photographs into `folder/x-<n>.npy` and `folder/y-<n>.npy` unless the folder exists; returns the folder."""
+    """Cut the photographs into `folder/x-<n>.npy` and `folder/y-<n>.npy`.
+
+    Nothing is cut if the folder exists; returns the folder.
+    """
     if folder.exists():
         return folder
     draw = np.random.default_rng(0)
@@ -63,7 +69,8 @@ class Patches(keras.utils.PyDataset):
 
     Args:
         batch_size: samples a batch.
-        part: "training" (the first nine files, augmented) or "validation" (the last one, not augmented).
+        part: "training" (the first nine files, augmented) or "validation" (the last
+            one, not augmented).
         kwargs: `workers`, `max_queue_size` and `use_multiprocessing`, passed to Keras.
     """
 

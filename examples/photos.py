@@ -1,7 +1,9 @@
-"""A small image classifier on real photographs: from which of five photographs was this piece cut?
+"""A small image classifier on real photographs.
 
-The photographs of `data/` are cut once into 2,000 JPEG files (seconds). `Photos` reads, decodes and augments them, as a
-training pipeline does. `configs/sweep.yaml` tunes it.
+From which of five photographs was this piece cut?
+
+The photographs of `data/` are cut once into 2,000 JPEG files (seconds). `Photos` reads,
+decodes and augments them, as a training pipeline does. `configs/sweep.yaml` tunes it.
 """
 
 import math
@@ -26,7 +28,10 @@ INPUT_PIXELS = 64
 
 
 def cut_pieces(folder: Path = PIECES) -> Path:
-    """Cut the photographs into `folder/<photo>/<number>.jpg` unless the folder exists; returns the folder."""
+    """Cut the photographs into `folder/<photo>/<number>.jpg`.
+
+    Nothing is cut if the folder exists; returns the folder.
+    """
     if folder.exists():
         return folder
     draw = random.Random(0)
@@ -100,7 +105,11 @@ class Photos(keras.utils.PyDataset):
 
 
 def build_model(width: int = 8) -> keras.Model:
-    """Build and compile a small convolutional network; `width` is the number of filters of its first layer."""
+    """Build and compile a small convolutional network.
+
+    Args:
+        width: number of filters of its first layer.
+    """
     layers = keras.layers
     model = keras.Sequential(
         [

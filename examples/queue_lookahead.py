@@ -24,7 +24,10 @@ BATCHES = (32, 128, 512)
 
 
 def look_ahead(max_queue_size):
-    """Pause training after ten steps until no further batch is made; returns (samples made, batches ahead)."""
+    """Pause training after ten steps until no further batch is made.
+
+    Returns (samples made, batches ahead).
+    """
     import keras
     import numpy as np
 

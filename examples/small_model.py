@@ -2,8 +2,9 @@
 
     python examples/small_model.py
 
-A step of a small model is mostly overhead that does not grow with the batch. The speed grows with the batch until
-arithmetic dominates; beyond that a larger batch only means fewer weight updates.
+A step of a small model is mostly overhead that does not grow with the batch. The speed
+grows with the batch until arithmetic dominates; beyond that a larger batch only means
+fewer weight updates.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1):
 
@@ -16,8 +17,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1):
      2048    353,998  5.79 ms       10.4x
      4096    503,052  8.14 ms       14.8x
 
-From 64 to 1024 the speed grows eightfold for sixteen times the batch. On two cores it still grows at 4096, by 1.3 to 1.4
-for each doubling.
+From 64 to 1024 the speed grows eightfold for sixteen times the batch. On two cores it
+still grows at 4096, by 1.3 to 1.4 for each doubling.
 """
 
 import argparse
@@ -66,7 +67,8 @@ def main() -> None:
             1e3 * trial.measurement.step_seconds,
         )
         print(
-            f"{trial.config.batch_size:5} {rate:10,.0f} {milliseconds:5.2f} ms {rate / first:10.1f}x"
+            f"{trial.config.batch_size:5} {rate:10,.0f} {milliseconds:5.2f} ms "
+            f"{rate / first:10.1f}x"
         )
 
 

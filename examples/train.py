@@ -1,4 +1,6 @@
-"""Train a small network on patches of photographs: from which of five photographs does a patch come?
+"""Train a small network on patches of photographs.
+
+From which of five photographs does a patch come?
 
 A script as people write it, which knows nothing of autofit: `autofit tune examples/train.py`.
 """

@@ -1,9 +1,12 @@
-"""A 3-D CNN in mixed precision: the layer-sum formula, autofit's estimate and the measured peak, for batches of 1 to 4.
+"""A 3-D CNN in mixed precision.
+
+The layer-sum formula, autofit's estimate and the measured peak, for batches of 1 to 4.
 
     python examples/volumes.py
 
-The common formula sums the outputs of all layers and the parameters, each once, times the bytes of a number. It ignores
-gradients, the optimizer, the lifetime of tensors and the workspace of convolutions.
+The common formula sums the outputs of all layers and the parameters, each once, times
+the bytes of a number. It ignores gradients, the optimizer, the lifetime of tensors and
+the workspace of convolutions.
 
 Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), volumes of 32 x 32 x 32:
 
@@ -13,8 +16,8 @@ Measured (AMD EPYC, 2 cores, TensorFlow 2.21, Keras 3.15.1), volumes of 32 x 32 
         3        5 MiB       13 MiB       12 MiB
         4        6 MiB       13 MiB       13 MiB
 
-The peak does not grow steadily with the batch, and the estimate of the smallest batch is half of its peak. Half precision
-is slow on a CPU: 1 to 3 samples/s.
+The peak does not grow steadily with the batch, and the estimate of the smallest batch
+is half of its peak. Half precision is slow on a CPU: 1 to 3 samples/s.
 """
 
 import argparse
@@ -59,7 +62,10 @@ def make_data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def layer_sum_bytes(batch_size: int) -> int:
-    """The formula: outputs of all layers and parameters, with two bytes a number in half precision."""
+    """Sum the outputs of all layers and the parameters, as the formula does.
+
+    Each number has two bytes, in half precision.
+    """
     model = build_model()
     outputs = sum(math.prod(layer.output.shape[1:]) for layer in model.layers)
     return 2 * (batch_size * outputs + model.count_params())

@@ -11,7 +11,10 @@ AUTOFIT = str(Path(sys.executable).parent / "autofit")
 
 
 def run(*command, folder=None, **variables):
-    """Run a command under environment variables, None for one that is not to be set; returns what has ended."""
+    """Run a command under environment variables; returns what has ended.
+
+    A variable that is None is not set.
+    """
     environment = {
         name: value
         for name, value in {**os.environ, **variables}.items()

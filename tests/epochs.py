@@ -45,7 +45,10 @@ def slow_generator(starts=os.devnull):
 
 
 def shuffled(length):
-    """A dataset of `length` batches whose samples, in pieces of five, take time before they are shuffled."""
+    """A dataset of `length` batches whose samples come in pieces of five.
+
+    The samples take time before they are shuffled.
+    """
     import tensorflow as tf
 
     def slow(index):
@@ -74,7 +77,10 @@ def arrays(length):
 
 
 def includes_the_start(measured, length):
-    """Whether the rate of epochs includes the sleep at their beginning, which no machine makes shorter."""
+    """Whether the rate of epochs includes the sleep at their beginning.
+
+    No machine makes the sleep shorter.
+    """
     epoch = length * BATCH / measured.samples_per_second
     if length < LONG:
         return epoch > 0.99 * (length * BATCH_SECONDS + START_SECONDS)

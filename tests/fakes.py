@@ -1,4 +1,7 @@
-"""A fake launcher whose trials follow formulas, so that the engine is tested in milliseconds without processes."""
+"""A fake launcher whose trials follow formulas.
+
+The engine is tested with it in milliseconds, without processes.
+"""
 
 from dataclasses import fields, replace
 
@@ -35,7 +38,9 @@ DESCRIPTION = Description(
 
 
 class FakeLauncher:
-    """Memory is affine in the batch and in the queued batches; compute saturates with the batch; input scales with workers.
+    """Memory is affine in the batch and in the queued batches.
+
+    Compute saturates with the batch; input scales with workers.
 
     Args:
         special: forced outcomes, by config or by (role, config); "describe" forces the description.
@@ -137,7 +142,8 @@ def make_request(tmp_path, *, device_bytes=None, host_bytes=8192 * MIB, **change
         name: changes.pop(name) for name in Options.model_fields if name in changes
     }
     defaults = {
-        "storage": f"journal:{tmp_path / 'trials.log'}",  # ten times as fast as SQLite, which other tests use
+        # ten times as fast as SQLite, which other tests use
+        "storage": f"journal:{tmp_path / 'trials.log'}",
         "max_trials": 6,
         "device_memory": device_bytes or "90%",
         "host_memory": host_bytes,

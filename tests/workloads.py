@@ -83,7 +83,10 @@ def build_recurrent(steps=PIXELS):
 
 
 def build_after_closing(file):
-    """The network, built by code that closes all files, as daemons do, and opens as many of its own."""
+    """The network, built by code that closes all files, as daemons do.
+
+    It opens as many of its own.
+    """
     os.closerange(3, 200)
     _held.append([open(file, "a") for _ in range(100)])  # noqa: SIM115  # to be kept open
     for one in _held[-1]:
@@ -138,7 +141,8 @@ def build_for_texts():
     """An embedding and a convolution over time: activations grow with the length."""
     layers = keras.layers
     model = keras.Sequential(
-        [layers.Input((None,), dtype="int32"), layers.Embedding(50, 64), layers.Conv1D(64, 3, padding="same"),
+        [layers.Input((None,), dtype="int32"), layers.Embedding(50, 64),
+         layers.Conv1D(64, 3, padding="same"),
          layers.GlobalAveragePooling1D(), layers.Dense(1)]
     )  # fmt: skip  # one item a line would be longer, not clearer
     model.compile("sgd", "mse")

@@ -1,4 +1,7 @@
-"""The tests of a file run on its `BACKEND`; before a release, on each other that AUTOFIT_TEST_BACKEND names."""
+"""The tests of a file run on its `BACKEND`.
+
+Before a release, they run on each other that AUTOFIT_TEST_BACKEND names.
+"""
 
 import os
 

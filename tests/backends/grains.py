@@ -1,4 +1,7 @@
-"""grain datasets for tests with real trials; nothing of grain or Keras is loaded with this module."""
+"""grain datasets for tests with real trials.
+
+Nothing of grain or Keras is loaded with this module.
+"""
 
 import os
 

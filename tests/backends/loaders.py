@@ -11,7 +11,10 @@ ROWS = 96
 
 
 class Pictures:
-    """Pictures of ones; from the twenty-fifth on it misbehaves as it is told. WITNESS gets the process of each."""
+    """Pictures of ones; from the twenty-fifth on it misbehaves as it is told.
+
+    WITNESS gets the process of each.
+    """
 
     def __init__(self, case=None, count=ROWS, shape=(PIXELS, PIXELS, 3)):
         self.case, self.count, self.shape = case, count, shape

@@ -1,4 +1,7 @@
-"""What is rendered for a loader takes effect where it is pasted, on another backend than TensorFlow."""
+"""What is rendered for a loader takes effect where it is pasted.
+
+The backend is another one than TensorFlow.
+"""
 
 from autofit.records.trial import FitConfig
 from autofit.workload.workload import Workload

@@ -117,7 +117,10 @@ def build_tiny():
 
 
 def test_epochs_that_are_over_in_a_call_are_timed(launched, play):
-    """More than a hundred of them pass in a second, which a fixed number of steps would not last."""
+    """More than a hundred epochs pass in a second.
+
+    A fixed number of steps would not last as long.
+    """
     launcher = launched(build_model=build_tiny, data=DATA)
     config, seconds = FitConfig(2, steps_per_execution=128), {"measure_seconds": 3.0}
     measured = play(launcher, config, longest_epoch_seconds=60.0, **seconds)

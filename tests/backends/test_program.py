@@ -1,4 +1,7 @@
-"""What a program has set in Keras and its backend is in force in its trials and part of its fingerprint."""
+"""What a program has set in Keras and its backend is in force in its trials.
+
+It is a part of the program's fingerprint as well.
+"""
 
 import json
 
@@ -91,7 +94,9 @@ data = numpy.ones((64, 4)), numpy.ones((64, 1))
 fingerprints = [identify(**vars(Workload(build_model, data)))]
 {set}
 fingerprints.append(identify(**vars(Workload(build_model, data))))
-(measured,) = autofit.measure(build_model, data, configs=[autofit.FitConfig(32)], device="cpu", progress=False)
+(measured,) = autofit.measure(
+    build_model, data, configs=[autofit.FitConfig(32)], device="cpu", progress=False
+)
 print(json.dumps([measured.measurement.outcome, str(measured.measurement.evidence), fingerprints]))
 """
 

@@ -1,4 +1,7 @@
-"""torch: what is tuned about DataLoaders, what they have ahead, how a trial with one ends; and tensors that count."""
+"""torch: what is tuned about DataLoaders, and tensors that count.
+
+Also what loaders have ahead, and how a trial with one ends.
+"""
 
 import pytest
 

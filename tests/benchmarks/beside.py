@@ -73,7 +73,8 @@ class Tools:
     """Each returns the batch size that it chooses; its docstring is a part of the table."""
 
     def autofit(self):
-        """fastest, and fastest at your batch size | tuned | limits, device and host; trials in processes of their own"""
+        """fastest, and fastest at your batch size | tuned |
+        limits, device and host; trials in processes of their own"""
         public_tunes.PROGRAMS = HERE
         public_tunes.FIXED = {}
         public_tunes.SPACES["digits"] = SIZES, "digits", {}
@@ -129,7 +130,8 @@ class Tools:
         return check_train_batch_size(digits_model(), imgsz=28, amp=False)
 
     def batchtune(self):
-        """fastest, or largest that fits | not | line through some sizes; keeps 15 % of the RAM free"""
+        """fastest, or largest that fits | not |
+        line through some sizes; keeps 15 % of the RAM free"""
         import torch
         from batchtune import find_best_batch_size
 
@@ -142,7 +144,8 @@ class Tools:
         )
 
     def keras_tuner(self):
-        """best of an objective that you write | if you write it | in your process; three failures in a row end it"""
+        """best of an objective that you write | if you write it |
+        in your process; three failures in a row end it"""
         import keras_tuner
 
         class Program(keras_tuner.HyperModel):
@@ -160,7 +163,8 @@ class Tools:
         return search.get_best_hyperparameters()[0]["batch_size"]
 
     def optuna(self):
-        """best of an objective that you write | if you write it | in your process; a failure ends it without `catch`"""
+        """best of an objective that you write | if you write it |
+        in your process; a failure ends it without `catch`"""
         import optuna
 
         study = optuna.create_study(
@@ -227,7 +231,8 @@ def show(frozen):
             [*([] if rate is None else [f"{rate / max(medians.values()):.2f}"]), *said]
         )
         told = f"{row['seconds']:.0f} | {row['ooms']} | {row['choice'] or 'none'} | {of_best}"
-        print(f"| {name.replace('_', '-')} | {getattr(Tools, name).__doc__} | {told} |")
+        columns = " ".join(getattr(Tools, name).__doc__.split())
+        print(f"| {name.replace('_', '-')} | {columns} | {told} |")
 
 
 def main():

@@ -24,7 +24,9 @@ CURVES = json.loads((pathlib.Path(__file__).parent / "curves.json").read_text())
 LIMIT = 16 * GIB
 LARGEST_SHARE = 0.95  # of the limit, which the largest measured batch takes
 BEYOND = 2  # times the largest measured size: sizes up to this do not fit
-INPUT_RATIO = 4.0  # the pipeline alone over the fastest step: these jobs were measured with data that kept up
+# The pipeline alone over the fastest step: these jobs were measured with data that kept
+# up.
+INPUT_RATIO = 4.0
 
 
 class Curve:

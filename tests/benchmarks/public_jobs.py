@@ -1,14 +1,17 @@
 """Five public programs, rebuilt from what they publish: layers, sizes, batch size and input.
 
-Their data is made here.
+Their data is made here. Each job with its program, its input and its batch size:
 
-| job | program | input | its batch size |
-| --- | --- | --- | --- |
-| digits | keras.io, "Simple MNIST convnet" | arrays | 128 |
-| reviews | keras.io, "Text classification with Transformer" | arrays | 32 |
-| weather | keras.io, "Timeseries forecasting for weather prediction" | `timeseries_dataset_from_array` | 256 |
-| volumes | A. and S. Amidi, "How to generate data on the fly", and a small net | `PyDataset`, `.npy` files | 32 |
-| cats | F. Chollet, "image classification models using very little data" | `ImageDataGenerator` on files | 16 |
+    digits    keras.io, "Simple MNIST convnet"
+              arrays, 128
+    reviews   keras.io, "Text classification with Transformer"
+              arrays, 32
+    weather   keras.io, "Timeseries forecasting for weather prediction"
+              `timeseries_dataset_from_array`, 256
+    volumes   A. and S. Amidi, "How to generate data on the fly", and a small net
+              `PyDataset`, `.npy` files, 32
+    cats      F. Chollet, "image classification models using very little data"
+              `ImageDataGenerator` on files, 16
 """
 
 import os

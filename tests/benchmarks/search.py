@@ -40,7 +40,10 @@ from tables import Table
 
 from autofit.machine.host import detect
 
-_AGE = "of 2026-11-28, before changes of the search: with the same seeds, table gil is at 18.0 % now"
+_AGE = (
+    "of 2026-11-28, before changes of the search: "
+    "with the same seeds, table gil is at 18.0 % now"
+)
 FROZEN = pathlib.Path(__file__).with_suffix(".json")
 BUDGETS = (8, 30)
 DEVELOPED_ON = ("compute", "gil", "pickling", "host")

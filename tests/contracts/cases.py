@@ -1,7 +1,8 @@
 """What every backend promises about the trials of a workload, through `ProcessLauncher.run` alone.
 
-Times and sizes are compared with what no machine can beat or undercut, such as a pipeline that sleeps, or with each other
-where the difference is large by construction: the contracts hold on a machine that is busy, slow or small.
+Times and sizes are compared with what no machine can beat or undercut, such as a
+pipeline that sleeps, or with each other where the difference is large by construction:
+the contracts hold on a machine that is busy, slow or small.
 """
 
 import pytest
@@ -35,7 +36,10 @@ DESCRIBED = {
 
 
 def check_rates(measured, samples=BATCH):
-    """The laws of the rates of a trial that is OK; `samples` are those of a call of the train function."""
+    """The laws of the rates of a trial that is OK.
+
+    `samples` are those of a call of the train function.
+    """
     assert measured.outcome is Outcome.OK, measured.evidence
     seconds, calls = measured.blocks[-1]
     assert calls == pytest.approx(measured.steps, abs=0.5)

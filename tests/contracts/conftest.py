@@ -22,7 +22,10 @@ def launcher(request):
 
 @pytest.fixture
 def run(launcher, request):
-    """Run trials on the warm launcher; each returns its phases, and its measurement or description."""
+    """Run trials on the warm launcher.
+
+    Each returns its phases, and its measurement or description.
+    """
     present = []
 
     def run(

@@ -1,4 +1,7 @@
-"""A user's program for the contracts: a small model, and rows in every form of data; its import loads no backend."""
+"""A user's program for the contracts: a small model, and rows in every form of data.
+
+Its import loads no backend.
+"""
 
 import ctypes
 import functools
@@ -40,7 +43,11 @@ def read(path):
 
 
 def make(batch_size, index=0, witness=None):
-    """Make a batch; the witness gets its samples, its process, and how many batches this process was making."""
+    """Make a batch.
+
+    The witness gets its samples, its process, and how many batches this process was
+    making.
+    """
     with _lock:
         _busy.append(index)
         write(witness, f"{batch_size} {os.getpid()} {len(_busy)}")
@@ -187,7 +194,10 @@ def build_for_sequences():
 
 
 def _watched_class(witness=None, exhausts=False):
-    """A model whose loss writes down whether it gets sample weights, or fails as the backend does without memory."""
+    """A model whose loss writes down whether it gets sample weights.
+
+    If it `exhausts`, the loss fails as the backend does without memory.
+    """
     import keras
 
     class Watched(keras.Model):

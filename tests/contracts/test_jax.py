@@ -5,7 +5,8 @@ from tests.commands import python
 from tests.contracts.cases import Contract
 from tests.installed import needs
 
-# a step of 4 KiB of weights and a batch of 2 MiB, run and estimated; and what is done with a batch where there is a GPU
+# A step of 4 KiB of weights and a batch of 2 MiB, run and estimated; and what is done
+# with a batch where there is a GPU.
 PROGRAM = """
 import json, pathlib, jax, keras, numpy as np
 from types import SimpleNamespace
@@ -15,13 +16,17 @@ from autofit.backends.protocol import TrainStep
 from autofit.records.machine import Device, Placement
 from autofit.trial.worker import bench, timing
 
-batch, gpu = (np.ones((512, 1024), "float32"), np.ones((512, 1), "float32")), Device(0, "a GPU", "GPU-1", 2**34, 2**34)
+batch = (np.ones((512, 1024), "float32"), np.ones((512, 1), "float32"))
+gpu = Device(0, "a GPU", "GPU-1", 2**34, 2**34)
 model = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(*batch, batch_size=512, verbose=0)
 beyond = max(Jax()._beyond_state(jax.local_devices()[0].client, 0))
 on = [StepFootprint(TrainStep(model, batch, device)) for device in (None, gpu)]
-estimated = [next(step.estimates([512], compile_all=True)).device_bytes_by_part["input_batch"] for step in on]
+estimated = []
+for step in on:
+    footprint = next(step.estimates([512], compile_all=True))
+    estimated.append(footprint.device_bytes_by_part["input_batch"])
 
 seen = []
 data = SimpleNamespace(batch=lambda: batch, batch_samples=512, taken=None, kind="")

@@ -1,4 +1,7 @@
-"""Trials of models that several devices train together: logical devices of this CPU, by real strategies of Keras."""
+"""Trials of models that several devices train together.
+
+The devices are logical ones of this CPU, by real strategies of Keras.
+"""
 
 import pytest
 

@@ -1,15 +1,21 @@
-"""Kill tunes and their trials at random moments, and fill, lock and stop what they need: nothing is lost, left or wrong.
+"""Kill tunes and their trials at random moments, and fill, lock and stop what they need.
 
-    python tests/faults/chaos.py [--tunes 40] [--others 2] [--faults hang,segfault] [--seed 0] [--parallel 2]
+Nothing is lost, left or wrong.
 
-`--tunes`: so many tunes of the command line are killed: the driver, its trial server, or both. `--others`: so many tunes
-for each other fault (OTHERS). The same command then runs once more, undisturbed. Checked after each tune: 1. both runs end,
-the second with a result; 2. no process is left, nor any file for temporary files, and at the end none in /dev/shm; 3. no
-trial that was printed or stored is lost or changed; 4. the fault explains each outcome; 5. a run ends with one message at
-most, no traceback of autofit's, and an exit status that the fault explains.
+    python tests/faults/chaos.py [--tunes 40] [--others 2] [--faults hang,segfault]
+                                 [--seed 0] [--parallel 2]
 
-It prints a line of JSON for each tune, and the counts. It needs Linux; full disks need root, and are left out without. On
-two cores, ten tunes take two minutes; on torch less (KERAS_BACKEND=torch): nothing is compiled.
+`--tunes`: so many tunes of the command line are killed: the driver, its trial server,
+or both. `--others`: so many tunes for each other fault (OTHERS). The same command then
+runs once more, undisturbed. Checked after each tune: 1. both runs end, the second with
+a result; 2. no process is left, nor any file for temporary files, and at the end none
+in /dev/shm; 3. no trial that was printed or stored is lost or changed; 4. the fault
+explains each outcome; 5. a run ends with one message at most, no traceback of
+autofit's, and an exit status that the fault explains.
+
+It prints a line of JSON for each tune, and the counts. It needs Linux; full disks need
+root, and are left out without. On two cores, ten tunes take two minutes; on torch less
+(KERAS_BACKEND=torch): nothing is compiled.
 """
 
 import argparse
@@ -59,13 +65,21 @@ OTHERS = {
     "full-storage": None,
     "locked-storage": Outcome.OK,
 }
-"""Each fault with the outcome that it may cause; a full disk may cause any failure but an OOM of the device."""
-# with as many seconds for each batch, the larger one is the faster: that of the baseline, so that nothing is a gain
+"""Each fault with the outcome that it may cause.
+
+A full disk may cause any failure but an OOM of the device.
+"""
+# With as many seconds for each batch, the larger one is the faster: that of the
+# baseline, so that nothing is a gain.
 JOB = """
 build_model: {program}:build_model
 data: {program}:pydataset
 storage: {storage}
-space: {{batch_size: [8, 16], workers: [2], max_queue_size: [4], use_multiprocessing: [{processes}]}}
+space:
+  batch_size: [8, 16]
+  workers: [2]
+  max_queue_size: [4]
+  use_multiprocessing: [{processes}]
 baseline: {{batch_size: 16}}
 max_trials: 2
 options: {{max_trial_seconds: 40}}
@@ -73,7 +87,10 @@ options: {{max_trial_seconds: 40}}
 
 
 def left_of(mark, folder):
-    """What is left of a run after some seconds, in words; ends its processes, which have the mark in their environment."""
+    """What is left of a run after some seconds, in words; ends its processes.
+
+    They have the mark in their environment.
+    """
     end = time.monotonic() + LEFT_SECONDS
     while True:
         every = psutil.process_iter(["environ", "status", "cmdline"])
@@ -110,7 +127,8 @@ class Tune:
             Path(tempfile.mkdtemp(prefix="chaos-")),
         )
         self.temporary, self.stored = self.folder / "tmp", self.folder / "stored"
-        # only SQLite locks; a journal file that a full disk has torn cannot be read again, which autofit says
+        # Only SQLite locks; a journal file that a full disk has torn cannot be read
+        # again, which autofit says.
         self.kind = (
             "sqlite"
             if fault.endswith("storage")

@@ -1,4 +1,7 @@
-"""The command line with trials that follow formulas, which take no time: all files that a tune writes are real ones."""
+"""The command line with trials that follow formulas, which take no time.
+
+All files that a tune writes are real ones.
+"""
 
 import contextlib
 

@@ -1,4 +1,7 @@
-"""Files that cannot be written, that have odd names, that go away or that two write: the commands, as a user runs them."""
+"""Files in the way of the commands, as a user runs them.
+
+Such files cannot be written, have odd names, go away, or are written by two.
+"""
 
 import re
 import shlex
@@ -43,7 +46,10 @@ UNWRITTEN = "cannot be written (No such file or directory); give another path"
 
 @pytest.fixture
 def here(tmp_path):
-    """A folder with a program, its files, a folder for temporary files, and links to a full disk."""
+    """A folder with a program, its files, and a folder for temporary files.
+
+    Links in it lead to a full disk.
+    """
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "sweep.yaml").write_text(
@@ -56,7 +62,10 @@ def here(tmp_path):
 
 
 def end(command, folder, largest=None):
-    """Run a command with a limit on the size of each file, in bytes; return its exit code, output and messages."""
+    """Run a command with a limit on the size of each file, in bytes.
+
+    Returns its exit code, output and messages.
+    """
     limit = () if largest is None else ("prlimit", f"--fsize={largest}")
     variables = {
         "PYTHONPATH": str(ROOT),
@@ -72,9 +81,12 @@ def end(command, folder, largest=None):
 @pytest.mark.parametrize(
     ("command", "largest", "code", "told", "left"),
     [
-        ((*TUNE, "--output", "full.json"), None, 2, "full.json cannot be written (No space", "t.db"),
-        ((*SWEEP, "--output", "full.json"), None, 2, "full.json cannot be written (No space", "t.db"),
-        ((*SWEEP, "--output", "other.json"), None, 2, "other.csv cannot be written (No", "other.json t.db"),
+        ((*TUNE, "--output", "full.json"), None, 2,
+         "full.json cannot be written (No space", "t.db"),
+        ((*SWEEP, "--output", "full.json"), None, 2,
+         "full.json cannot be written (No space", "t.db"),
+        ((*SWEEP, "--output", "other.json"), None, 2,
+         "other.csv cannot be written (No", "other.json t.db"),
         ((*REPORT, "--output", "full.html"), None, 2, "full.html cannot be written (No space", ""),
         (INIT, 100, 2, "tune.yaml cannot be written (File too large)", ""),
         (TUNE, 4096, 2, "cannot be stored in sqlite:///t.db: disk I/O error; give", "t.db"),
@@ -101,7 +113,10 @@ def test_an_output_in_a_folder_that_takes_none_is_refused_before_the_first_trial
     code, shown, messages = end((*command, "--output", "/proc/file.json"), here)
     # as root, and as another user
     reason = "(No such file or directory|Permission denied)"
-    told = rf"autofit: --output: /proc/file.json cannot be written \({reason}\); give another path\n"
+    told = (
+        rf"autofit: --output: /proc/file.json cannot be written \({reason}\); "
+        r"give another path\n"
+    )
     assert (code, shown, bool(re.fullmatch(told, messages))) == (2, "", True), messages
     assert {*here.iterdir()} == before
 
@@ -142,7 +157,8 @@ GONE = ("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh")
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ((AUTOFIT, "tune", "{}/job.yaml"), "the working folder was deleted; change to a folder that"),
+        ((AUTOFIT, "tune", "{}/job.yaml"),
+         "the working folder was deleted; change to a folder that"),
         ((AUTOFIT, "init", "{}/program.py"), UNWRITTEN),
         ((AUTOFIT, "report", RESULT, "--output", "r.html"), UNWRITTEN),
     ],

@@ -1,4 +1,7 @@
-"""Sweeps on a Ray cluster of real processes on this machine: made-up trials, and a sweep by the command line."""
+"""Sweeps on a Ray cluster of real processes on this machine.
+
+Some have made-up trials; one is a sweep by the command line.
+"""
 
 import csv
 import os
@@ -40,7 +43,10 @@ host_labels: {class: small}
 
 @pytest.fixture(scope="module")
 def nodes():
-    """The hosts of a cluster: a head that does not measure, and three that do, each labelled with its class."""
+    """The hosts of a cluster, each labelled with its class.
+
+    They are a head that does not measure, and three that do.
+    """
     needs("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")

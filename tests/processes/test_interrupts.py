@@ -51,7 +51,8 @@ if __name__ == "__main__":
     children = [child.name() for child in psutil.Process().children(recursive=True)]
     with DeviceLock(ON_CPU, "a test") as lock:
         is_free = lock.acquire()
-    folders = [name for name in os.listdir(os.environ["TMPDIR"]) if name.startswith("autofit-tune-")]
+    temporary = os.listdir(os.environ["TMPDIR"])
+    folders = [name for name in temporary if name.startswith("autofit-tune-")]
     print(json.dumps([interrupted, raised, handler, children, is_free, folders]))
 """
 

@@ -1,4 +1,7 @@
-"""Fresh interpreters: what an import loads, and the fingerprints of functions that a script defines."""
+"""Fresh interpreters.
+
+They show what an import loads, and the fingerprints of functions of a script.
+"""
 
 import os
 import sys

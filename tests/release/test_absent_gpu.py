@@ -1,4 +1,7 @@
-"""Steps compiled for GPUs that are not there: by XLA's compiler on JAX and TensorFlow, counted on torch."""
+"""Steps compiled for GPUs that are not there.
+
+XLA's compiler does it on JAX and TensorFlow; on torch they are counted.
+"""
 
 import autofit
 from tests import workloads as w

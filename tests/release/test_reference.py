@@ -1,4 +1,7 @@
-"""The API reference: it is built from the docstrings without a warning, and the examples of public names run."""
+"""The API reference is built from the docstrings without a warning.
+
+The examples of public names run.
+"""
 
 import doctest
 import re
@@ -19,7 +22,10 @@ TUNE = """\
 build_model: model.py:build_model
 data: model.py:make_arrays
 """
-SWEEP = f"{TUNE}space: {{batch_size: [64], steps_per_execution: [1]}}\nmatrix: {{model_kwargs.width: [8, 16]}}\n"
+SWEEP = (
+    f"{TUNE}space: {{batch_size: [64], steps_per_execution: [1]}}\n"
+    "matrix: {model_kwargs.width: [8, 16]}\n"
+)
 NAMES = [name for name in autofit.__all__ if name != "__version__"]
 SHOWN_ELSEWHERE = (
     "Estimate",
@@ -36,7 +42,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def names(folder, monkeypatch):
-    """What the examples use: the model and the arrays of the module's documentation, in a folder with YAML files."""
+    """What the examples use, in a folder with YAML files.
+
+    It has the model and the arrays of the module's documentation.
+    """
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.syspath_prepend(folder)

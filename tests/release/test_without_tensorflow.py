@@ -46,7 +46,10 @@ storage: trials.db
 
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory):
-    """The interpreter of an environment with links to all packages of the running one but TensorFlow's."""
+    """The interpreter of an environment without TensorFlow.
+
+    It has links to all packages of the running one but TensorFlow's.
+    """
     if importlib.util.find_spec("tensorflow") is None:
         return Path(sys.executable)
     folder = tmp_path_factory.mktemp("environment")
@@ -61,7 +64,10 @@ def interpreter(tmp_path_factory):
 
 @pytest.fixture
 def autofit(interpreter, tmp_path):
-    """Run autofit in that environment, beside the parts of a workload: `autofit(*arguments, backend=...)`."""
+    """Run autofit in that environment, beside the parts of a workload.
+
+    A test calls `autofit(*arguments, backend=...)`.
+    """
     (tmp_path / "parts.py").write_text(PARTS)
 
     def autofit(*arguments, backend):

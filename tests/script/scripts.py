@@ -119,7 +119,8 @@ PLACES = {
         GRAIN
         + "sampler = grain.samplers.IndexSampler(512, seed=0, num_epochs=1)\n"
         + "batches = grain.transforms.Batch(batch_size=32)\n"
-        + "model.fit(grain.DataLoader(data_source=Pairs(), sampler=sampler, operations=[batches]))\n",
+        + "model.fit(grain.DataLoader("
+        + "data_source=Pairs(), sampler=sampler, operations=[batches]))\n",
         "line 18",
     ),
     "grain dataset": (

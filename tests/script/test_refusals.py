@@ -93,7 +93,8 @@ def test_what_cannot_be_tuned_is_refused_and_nothing_changes(why, tmp_path):
 
 HARMLESS = {
     "callbacks that write": HEAD
-    + 'keep = keras.callbacks.ModelCheckpoint("best.keras")\nlog = keras.callbacks.CSVLogger("log")\n'
+    + 'keep = keras.callbacks.ModelCheckpoint("best.keras")\n'
+    + 'log = keras.callbacks.CSVLogger("log")\n'
     + 'board = keras.callbacks.TensorBoard("board")\n'
     + 'backup = keras.callbacks.BackupAndRestore("backup")\n'
     + "model.fit(x, y, batch_size=32, callbacks=[keep, log, board, backup])\n",

@@ -153,7 +153,10 @@ def test_a_locked_database_is_said_to_be_locked(tmp_path, monkeypatch):
 def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(
     tmp_path, kind, finished
 ):
-    """Nine runs have finished after six trials and half of the runs beside each other, which begin anew."""
+    """Nine have finished: six trials, and half of the runs beside each other.
+
+    The runs beside each other begin anew.
+    """
     request = make_request(tmp_path, storage=kind.format(tmp_path))
     program = """if True:
         import os, pathlib, signal, sys
@@ -165,7 +168,8 @@ def test_a_tune_that_was_killed_goes_on_and_leaves_no_running_trial(
                     os.kill(os.getpid(), signal.SIGKILL)
                 return super().measure(spec)
 
-        tune(make_request(pathlib.Path(sys.argv[1]), storage=sys.argv[2]), Killed(), lambda event: None)
+        request = make_request(pathlib.Path(sys.argv[1]), storage=sys.argv[2])
+        tune(request, Killed(), lambda event: None)
     """
 
     def states():

@@ -44,7 +44,10 @@ for trial in trials:
 
 @pytest.fixture(scope="module")
 def tune(on_cards, cuda_compiler, tmp_path_factory):
-    """A tune on the second of two cards, with XLA if that can compile, and what its trials found."""
+    """A tune on the second of two cards, and what its trials found.
+
+    XLA is used if it can compile.
+    """
     folder = tmp_path_factory.mktemp("tune")
     witness = folder / "witness"
     xla = str(cuda_compiler is not None).lower()

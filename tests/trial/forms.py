@@ -13,7 +13,10 @@ FIXED = "of fixed size "
 
 
 def structure(data):
-    """The structure of a batch: dtypes and ranks of the leaves in their nest; the number of samples left out."""
+    """The structure of a batch: dtypes and ranks of the leaves in their nest.
+
+    The number of samples is left out.
+    """
     if isinstance(data, dict):
         return (
             "{"
@@ -31,7 +34,10 @@ def structure(data):
 
 
 class Witness(keras.Model):
-    """A model without `call`, with an optimizer of its own, whose train step writes down the structure of its data."""
+    """A model without `call`, with an optimizer of its own.
+
+    Its train step writes down the structure of its data.
+    """
 
     def __init__(self, path):
         super().__init__()

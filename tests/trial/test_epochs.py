@@ -1,4 +1,7 @@
-"""What an epoch costs beyond steady training is in the rate, against data whose epochs take a known time to begin."""
+"""What an epoch costs beyond steady training is in the rate.
+
+The rate is held against data whose epochs take a known time to begin.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The limit of a GPU against what user code configures; with TensorFlow's own context, and a GPU that it is told of."""
+"""The limit of a GPU against what user code configures.
+
+It is set in TensorFlow's own context, with a GPU that the context is told of.
+"""
 
 import json
 
@@ -15,7 +18,8 @@ from autofit.errors import UsageError
 from autofit.records.machine import Device, Placement
 
 tf.config.list_physical_devices()
-context, gpus = eager.context(), [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in (0, 1)]
+context = eager.context()
+gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in (0, 1)]
 for known in (context._physical_devices, context._visible_device_list):
     known += gpus
 context._memory_growth_map |= {gpu: None for gpu in gpus}
@@ -26,7 +30,8 @@ def megabytes(count):
     return [tf.config.LogicalDeviceConfiguration(memory_limit=count)]
 
 def limits():
-    return [[int(each.memory_limit) for each in tf.config.get_logical_device_configuration(gpu) or []] for gpu in gpus]
+    configured = map(tf.config.get_logical_device_configuration, gpus)
+    return [[int(each.memory_limit) for each in parts or []] for parts in configured]
 
 def run(code):
     try:

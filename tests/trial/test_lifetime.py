@@ -32,7 +32,9 @@ from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads
 
-workload = Workload(workloads.build_model, workloads.Cases, data_kwargs={"seconds": 0.2, "length": 1000})
+workload = Workload(
+    workloads.build_model, workloads.Cases, data_kwargs={"seconds": 0.2, "length": 1000}
+)
 launcher = ProcessLauncher(workload, launch=sys.argv[1])
 spec = TrialSpec(Role.MEASURE, FitConfig(8, 3, 4, True), Limits(None, 2**33), 600, 60.0)
 launcher.run(spec, lambda phase: print(phase, flush=True))
@@ -47,7 +49,10 @@ def usual():
 
 
 def interrupted(launcher, config, act, seconds=600.0):
-    """The result of a trial in whose input pipeline `act` is called; with the batch size HANGS it hangs there."""
+    """The result of a trial in whose input pipeline `act` is called.
+
+    With the batch size HANGS it hangs there.
+    """
     phases = []
 
     def on_phase(phase):

@@ -124,7 +124,8 @@ def test_what_is_estimated_is_about_what_is_measured(
     )
     assert measured.outcome is Outcome.OK
     assert footprint.method == method
-    # near enough to show that nothing is left out or counted twice; how near estimates are, benchmarks/memory.py says
+    # Near enough to show that nothing is left out or counted twice; how near estimates
+    # are, benchmarks/memory.py says.
     assert 0.4 < footprint.device_bytes / measured.device_peak_bytes < 1.6
 
 

@@ -135,7 +135,10 @@ def test_the_users_bugs_are_the_users_own(turn, play, parts, error, phase):
 
 
 class DiesOfSharedMemory(w.Cases):
-    """Dies as a process does that writes to a full /dev/shm, right after it has written `marker`."""
+    """Dies as a process does that writes to a full /dev/shm.
+
+    It does so right after it has written `marker`.
+    """
 
     def __init__(self, batch_size, marker, **kwargs):
         super().__init__(batch_size, **kwargs)

@@ -1,4 +1,7 @@
-"""What trains in plain `fit` is tried as it is: every form of data, train steps of the user's own, arguments of `fit`."""
+"""What trains in plain `fit` is tried as it is.
+
+That is every form of data, train steps of the user's own, and arguments of `fit`.
+"""
 
 import copy
 import functools
@@ -257,7 +260,10 @@ def words(**arguments):
 
 
 def layers_of_the_users():
-    """Objects of Keras that hold functions and classes which Keras finds by no name, each with what it makes of 1."""
+    """Objects of Keras that hold functions and classes which Keras finds by no name.
+
+    Each comes with what it makes of 1.
+    """
     factor = 3.0
 
     class Triple(keras.layers.Layer):

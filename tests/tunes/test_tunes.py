@@ -1,4 +1,7 @@
-"""Whole tunes as a user runs them: the quickstart, killed and resumed, to its pasted lines, and one where nothing fits."""
+"""Whole tunes as a user runs them.
+
+The quickstart, killed and resumed, to its pasted lines, and one where nothing fits.
+"""
 
 import json
 import subprocess
@@ -25,7 +28,10 @@ def commanded(*arguments):
 
 
 def kill_after_a_trial(folder):
-    """Kill the tune in a folder once a trial has ended, and wait for all that it has started to end."""
+    """Kill the tune in a folder once a trial has ended.
+
+    Waits for all that it has started to end.
+    """
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(
         [AUTOFIT, "tune", "tune.yaml"], cwd=folder, start_new_session=True, **streams
@@ -91,7 +97,10 @@ def test_the_quickstart_killed_and_resumed_ends_with_a_confirmed_config_whose_li
 
 
 def test_when_nothing_fits_it_says_what_is_needed(tmp_path):
-    text = f"Cases\nhost_memory: 150MiB\nstorage: t.db\nbaseline: {{batch_size: 1}}\nspace: {{batch_size: [1], {ONE}}}\n"
+    text = (
+        "Cases\nhost_memory: 150MiB\nstorage: t.db\nbaseline: {batch_size: 1}\n"
+        f"space: {{batch_size: [1], {ONE}}}\n"
+    )
     (tmp_path / "tune.yaml").write_text(WORKLOAD + text)
     done = run(AUTOFIT, "tune", "tune.yaml", folder=tmp_path)
     assert done.returncode == 1

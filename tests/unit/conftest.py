@@ -23,7 +23,10 @@ class Model(Trainer):
 
 @pytest.fixture(autouse=True)
 def keras(monkeypatch):
-    """As much of Keras as the code under test reads, which takes seconds to import: on TensorFlow, in single precision."""
+    """As much of Keras as the code under test reads.
+
+    Keras itself takes seconds to import. It is on TensorFlow, in single precision.
+    """
     backend, config = (
         SimpleNamespace(backend=lambda: "tensorflow"),
         SimpleNamespace(floatx=lambda: "float32"),

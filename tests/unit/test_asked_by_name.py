@@ -1,4 +1,7 @@
-"""Nobody asks a kind of input or a backend for its name: what differs is an attribute of its class."""
+"""Nobody asks a kind of input or a backend for its name.
+
+What differs is an attribute of its class.
+"""
 
 import ast
 from pathlib import Path
@@ -13,7 +16,8 @@ PACKAGE = Path(autofit.__file__).parent
 NAMES = {*BACKENDS, *KINDS}
 CLASSES = {kind.__name__ for kind in (*BACKENDS.values(), *KINDS.values())}
 LISTS = {"backends/__init__.py", "workload/inputs/kinds.py"}  # where all are listed
-# what a file may name, and why: a library that has the name of a backend, or a name with another use
+# What a file may name, and why: a library that has the name of a backend, or a name
+# with another use.
 ALLOWED = {
     (
         "backends/absent_gpu.py",
@@ -76,7 +80,10 @@ def own_names(path: str) -> set[str]:
 
 
 def asked_in(source: str) -> set[str]:
-    """Return the names of kinds, backends and their classes in code, and what it compares with one."""
+    """Return the names of kinds, backends and their classes in code.
+
+    What the code compares with one of them is included.
+    """
     asked = set[str]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in NAMES:

@@ -1,7 +1,7 @@
 """What is rendered for a config takes effect where it is pasted.
 
-A real describing trial says what the knobs are; the snippet of a chosen config then runs in a fresh interpreter, in which
-the witnesses write down what came of it.
+A real describing trial says what the knobs are; the snippet of a chosen config then
+runs in a fresh interpreter, in which the witnesses write down what came of it.
 """
 
 import pytest
@@ -24,7 +24,10 @@ from tests.workload import witness as w
 
 
 class Tuned:
-    """A workload as a tune would leave it, but for the search: described, a config chosen, rendered."""
+    """A workload as a tune would leave it, but for the search.
+
+    It is described, a config is chosen, and that is rendered.
+    """
 
     def __init__(self, launcher, folder, workload, effective=None):
         self.folder = folder
@@ -74,7 +77,10 @@ class Tuned:
         )
 
     def run(self, config, before="", elided="..."):
-        """Run them in a fresh interpreter, with code for what is elided; returns what was written down."""
+        """Run them in a fresh interpreter, with code for what is elided.
+
+        Returns what was written down.
+        """
         path = (
             self.folder
             / f"{config.batch_size}-{config.workers}-{config.max_queue_size}.jsonl"

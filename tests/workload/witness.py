@@ -1,8 +1,11 @@
-"""Workloads that write down what became of each knob: read by tests after the snippet of a result has run.
+"""Workloads that write down what became of each knob.
 
-Each batch that is made is a line in the file that WITNESS names, as in the contracts: samples, process, and how many were
-being made at once in that process. The model stands still after its fourth step until nothing is made any more, and then
-writes how many batches were ahead of it; at the end it writes how often the weights were updated.
+Tests read it after the snippet of a result has run.
+
+Each batch that is made is a line in the file that WITNESS names, as in the contracts:
+samples, process, and how many were being made at once in that process. The model stands
+still after its fourth step until nothing is made any more, and then writes how many
+batches were ahead of it; at the end it writes how often the weights were updated.
 """
 
 import os

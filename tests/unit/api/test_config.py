@@ -251,7 +251,10 @@ def test_what_a_script_sets_itself_is_not_allowed_beside_it(write):
 def test_the_cells_of_a_sweep_have_values_as_written(write, monkeypatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     monkeypatch.setenv("MEMORY", "2GiB")
-    text = "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n  device_memory: [1GiB, '${MEMORY}']\n"
+    text = (
+        "matrix:\n  model_kwargs.token: ['${TOKEN}', other]\n"
+        "  device_memory: [1GiB, '${MEMORY}']\n"
+    )
     cells = load.load_cells(write(GOOD + text))
     assert [values["model_kwargs.token"] for values, _ in cells] == [
         "${TOKEN}",

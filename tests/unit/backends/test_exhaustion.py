@@ -133,7 +133,10 @@ def test_the_log_decides_about_an_error_with_several_causes(source, log):
 
 
 CUBLAS = "InternalError: failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED"
-TUNING = "InternalError: No algorithm worked!  Error messages: RESOURCE_EXHAUSTED: Out of memory while trying to allocate"
+TUNING = (
+    "InternalError: No algorithm worked!  Error messages: "
+    "RESOURCE_EXHAUSTED: Out of memory while trying to allocate"
+)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The decisions that the backends make without being loaded: environment, limits, caches, selection."""
+"""The decisions that the backends make without being loaded.
+
+They are the environment, limits, caches and the selection.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -194,7 +197,10 @@ def test_a_gpu_for_which_a_backend_was_not_built_is_named(monkeypatch, text):
         protocol.require_code(TensorFlow(), gpu, "a line\n", f"before\n{text}\nafter")
     assert "tensorflow 2.21.0 was not built for" in str(raised.value)
     assert "jax or torch" in str(raised.value)
-    warning = "W gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries compatible with"
+    warning = (
+        "W gpu_device.cc:2431] TensorFlow was not built with CUDA kernel binaries "
+        "compatible with"
+    )
     protocol.require_code(
         TensorFlow(), gpu, f"CUDA_ERROR_OUT_OF_MEMORY {warning}", "ValueError: x"
     )

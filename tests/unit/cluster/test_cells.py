@@ -1,4 +1,7 @@
-"""The cells of a sweep, the files and tables made from them, and the Ray task of a cell with a stand-in for Ray."""
+"""The cells of a sweep, and the files and tables made from them.
+
+The Ray task of a cell runs with a stand-in for Ray.
+"""
 
 import csv
 import io

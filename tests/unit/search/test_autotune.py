@@ -1,4 +1,7 @@
-"""AUTOTUNE in the search: a category beside the numbers of workers and queue, for `tf.data` alone."""
+"""AUTOTUNE in the search, for `tf.data` alone.
+
+It is a category beside the numbers of workers and queue.
+"""
 
 import zlib
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""A knob is a row and a field: whatever lists knobs asks the rows, and the fields agree with them."""
+"""A knob is a row and a field.
+
+Whatever lists knobs asks the rows, and the fields agree with them.
+"""
 
 from dataclasses import dataclass, fields, replace
 

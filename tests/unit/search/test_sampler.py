@@ -1,4 +1,7 @@
-"""FrontierSampler with plain Optuna: `study.optimize`, resumption, and the attributes of a trial."""
+"""FrontierSampler with plain Optuna.
+
+That is `study.optimize`, resumption, and the attributes of a trial.
+"""
 
 import optuna
 import pytest
@@ -18,7 +21,10 @@ DEVICE, HOST = 1000.0, 4000.0
 
 
 def optimized(count, study=None):
-    """Run trials of a plain Optuna user: samples per second by formula, memory in any unit; return sampler and study."""
+    """Run trials of a plain Optuna user; return sampler and study.
+
+    Samples per second follow a formula, memory is in any unit.
+    """
     sampler = FrontierSampler(ASKED, cores=8)
     study = study or optuna.create_study(direction="maximize")
     study.sampler = sampler

@@ -16,9 +16,16 @@ from autofit.trial.wire import Failure, Message
 
 GIB = 2**30
 LIMITS = Limits(device_bytes=GIB, host_bytes=4 * GIB)
-TF_OOM = "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[96,31,31,8]\n"
-SLOW_ZONE = "W tensorflow] ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure\n"
-NO_SPACE = "OSError: [Errno 28] No space left on device"  # a semaphore of a pool of processes that found no room
+TF_OOM = (
+    "W0000 op_kernel.cc:1858] RESOURCE_EXHAUSTED: "
+    "OOM when allocating tensor with shape[96,31,31,8]\n"
+)
+SLOW_ZONE = (
+    "W tensorflow] ran out of memory trying to allocate 2GiB. "
+    "The caller indicates that this is not a failure\n"
+)
+# a semaphore of a pool of processes that found no room
+NO_SPACE = "OSError: [Errno 28] No space left on device"
 RAN = Measurement(
     Outcome.OK,
     Evidence("finished"),
@@ -167,7 +174,7 @@ def test_the_evidence_decides(evidence, outcome, reason):
     )
 
 
-def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_the_allocators_inventory():
+def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_an_inventory():
     log = "hello\n" + "I bfc_allocator.cc] Chunk at 7f00 of size 256\n" * 1000 + TF_OOM
     evidence = classify(
         ending(exit_code=-signal.SIGSEGV, log=log),

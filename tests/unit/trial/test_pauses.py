@@ -1,4 +1,7 @@
-"""What the watcher reads of a process tree: its pauses, how long one may last, its memory and its phases."""
+"""What the watcher reads of a process tree.
+
+It reads its pauses, how long one may last, its memory and its phases.
+"""
 
 import math
 from types import SimpleNamespace

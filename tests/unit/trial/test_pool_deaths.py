@@ -1,4 +1,7 @@
-"""Workers that a pool ends itself are no deaths; those that die are in tests/trial/test_outcomes.py."""
+"""Workers that a pool ends itself are no deaths.
+
+Those that die are in tests/trial/test_outcomes.py.
+"""
 
 import os
 import signal

@@ -32,7 +32,8 @@ def run(clock, now, durations):
 
 
 ROUNDS = {"prefilled": 2, "round_steps": 4, "measure_seconds": 3.0}
-# what is not counted: how the clock is set, the seconds of each step, and the rate and the number of the steps that count
+# What is not counted: how the clock is set, the seconds of each step, and the rate and
+# the number of the steps that count.
 UNCOUNTED = {
     "slow first steps": ({"warm_up": 3}, [5.0, 0.2, 0.2, *[0.1] * 100], 100, None),
     "a warm-up of slow steps is cut short": (
@@ -118,7 +119,10 @@ def test_a_queue_drains_more_slowly_than_steps_take_batches_out_of_it(
 
 
 def test_a_short_step_counts_as_its_share(clock_time):
-    """An epoch of 5 batches, of which a call trains on 4: each fifth of a second, a whole call and a quarter of one."""
+    """An epoch of 5 batches, of which a call trains on 4.
+
+    In each fifth of a second there is a whole call and a quarter of one.
+    """
     clock = StepClock(4 * 8, measure_seconds=2.0)
     for number in range(40):
         clock_time[0] += 0.04 if number % 2 else 0.16

@@ -1,4 +1,7 @@
-"""`max_seconds` holds for the whole tune, and leaves room for a run of what is delivered; on a clock of the tests' own."""
+"""`max_seconds` holds for the whole tune, on a clock of the tests' own.
+
+It leaves room for a run of what is delivered.
+"""
 
 import contextlib
 import math

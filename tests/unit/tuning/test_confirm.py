@@ -43,7 +43,10 @@ def test_a_winner_that_fails_is_demoted_and_the_next_confirmed(tmp_path, outcome
 
 
 def confirming_at(multiples):
-    """Configs other than the baseline read well in the search, and confirm at these multiples of its rate."""
+    """Configs other than the baseline read well in the search.
+
+    They confirm at these multiples of its rate.
+    """
     factors = itertools.cycle(multiples)
 
     def changed(spec, measured):
@@ -185,7 +188,10 @@ def test_a_confirming_run_that_ran_out_of_memory_counts_in_a_later_tune_under_th
 
 
 def test_a_choice_that_disappoints_gives_way_to_the_next_best(tmp_path):
-    """What is chosen first runs at a third of its speed when it is confirmed, as after a reading that was noise."""
+    """What is chosen first runs at a third of its speed when it is confirmed.
+
+    That happens after a reading that was noise.
+    """
     first = tuned(tmp_path / "a")
 
     def changed(spec, measured):

@@ -1,6 +1,9 @@
-"""Two whole tunes on the fake launcher, one with the models of the search in full: what is tried, run and chosen.
+"""Two whole tunes on the fake launcher: what is tried, run and chosen.
 
-GOLDEN=write pytest tests/unit/tuning/test_golden.py    freezes them anew, after a change that is meant to change them
+One of them has the models of the search in full. After a change that is meant to change
+them, this freezes them anew:
+
+    GOLDEN=write pytest tests/unit/tuning/test_golden.py
 """
 
 import json

@@ -1,4 +1,7 @@
-"""What is decided from which readings, what runs beside each other show, and that a tune can be replayed."""
+"""What is decided from which readings, and that a tune can be replayed.
+
+Also what runs beside each other show.
+"""
 
 import math
 from dataclasses import replace
@@ -98,7 +101,10 @@ def test_three_trials_that_all_hang_or_crash_end_the_tune(tmp_path, outcome):
 def test_a_config_that_has_run_is_run_again_where_that_is_worth_more_than_a_new_one(
     tmp_path,
 ):
-    """Of two configs that read about the same, and a baseline, one more reading decides; nothing new is left."""
+    """Two configs read about the same, and one more reading decides.
+
+    There is a baseline as well, and nothing new is left.
+    """
     policy = policy_of(tmp_path, max_trials=12)
     noisy = [
         replace(trial, measurement=replace(trial.measurement, spread=0.3))

@@ -1,4 +1,7 @@
-"""The start of a search: space, baseline, description, warm start, and what `batch_size` asks for."""
+"""The start of a search, and what `batch_size` asks for.
+
+The start is a space, a baseline, a description and a warm start.
+"""
 
 from dataclasses import replace
 
@@ -357,7 +360,10 @@ def test_a_batch_size_that_is_kept_is_the_only_one_that_runs(tmp_path, asked, ow
 def test_the_largest_batch_that_fits_is_found_without_an_oom_and_not_for_its_speed(
     tmp_path,
 ):
-    """The rate saturates at batch sizes far below the limit, and few updates are left: both do not count."""
+    """The rate saturates at batch sizes far below the limit, and few updates are left.
+
+    Neither counts.
+    """
     record = tuned(
         tmp_path,
         batch_size="largest",

@@ -1,4 +1,7 @@
-"""The loop, above the process wall: what is tried, stored, chosen, confirmed, demoted, resumed and said."""
+"""The loop, above the process wall.
+
+What is tried, stored, chosen, confirmed, demoted, resumed and said.
+"""
 
 import itertools
 from dataclasses import replace

@@ -14,7 +14,10 @@ from autofit.workload.workload import Workload
 from tests.unit.workload.functions import Maker, build, make, over
 
 FILES = {
-    "model.py": "import numpy, layers\nfrom user_nets import resnet\n\ndef build(width=8):\n    return layers.Block()\n",
+    "model.py": (
+        "import numpy, layers\nfrom user_nets import resnet\n\n"
+        "def build(width=8):\n    return layers.Block()\n"
+    ),
     "layers.py": "import math\nfrom user_nets.deep.up import DEPTH\n\nclass Block: ...\n",
     "user_nets/resnet.py": "SIZE = 1\n",  # a package without __init__.py
     "user_nets/parts.py": "DEPTH = 1\n",
@@ -32,7 +35,10 @@ def fingerprint(*parts, **kwargs):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The user's files, in a folder of the search path; what a test imports of them is forgotten."""
+    """The user's files, in a folder of the search path.
+
+    What a test imports of them is forgotten.
+    """
     monkeypatch.syspath_prepend(tmp_path)
     loaded = {*sys.modules}
     for name, text in FILES.items():
@@ -84,8 +90,11 @@ def run_cell(text, **scope):
     [
         "def part():\n    return {}  # a comment\n\ndef build():\n    return part()",
         "SIZE = {}\ndef build():\n    class Inner:\n        size = SIZE\n    return Inner",
-        "class Part:\n    size = {}\n\nclass Derived(Part): ...\n\ndef build():\n    return Derived()",
-        "class Part:\n    def __init__(self):\n        self.size = {}\n\ndef build(part=Part()):\n    return part",
+        "class Part:\n    size = {}\n\n"
+        "class Derived(Part): ...\n\n"
+        "def build():\n    return Derived()",
+        "class Part:\n    def __init__(self):\n        self.size = {}\n\n"
+        "def build(part=Part()):\n    return part",
         "def build():\n    return {{{}, 3}}.pop()",
         "def build(a, b=2 - {}): return a, b",
     ],

@@ -12,7 +12,8 @@ from tests.unit.workload.functions import build, make
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("batch_size", 32), ("workers", 1), ("class_weigth", {}), ("steps_per_epoch", 0), ("class_weight", {"cat": 2}),
+        ("batch_size", 32), ("workers", 1), ("class_weigth", {}), ("steps_per_epoch", 0),
+        ("class_weight", {"cat": 2}),
         ("callbacks", "early"), ("validation_split", 1.0),
     ],
 )  # fmt: skip  # one item a line would be longer, not clearer

@@ -29,7 +29,10 @@ runs = []
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Write a module of the user's, beside an installed library; return a function that resolves the module."""
+    """Write a module of the user's, beside an installed library.
+
+    Returns a function that resolves the module.
+    """
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(reference, "left_out", set())
     library = tmp_path / "site-packages"
@@ -76,7 +79,10 @@ def test_fit_of_another_library_runs_and_arguments_of_the_command_line_are_not_s
     user, monkeypatch
 ):
     monkeypatch.setattr(sys, "argv", ["autofit", "tune", "tune.yaml"])
-    scaler = "class Scaler:\n    def fit(self, x): return x\nfitted = Scaler().fit(1)\nimport sys; arguments = list(sys.argv)"
+    scaler = (
+        "class Scaler:\n    def fit(self, x): return x\n"
+        "fitted = Scaler().fit(1)\nimport sys; arguments = list(sys.argv)"
+    )
     assert user(scaler)() == 1
     (argument,) = sys.modules["users"].arguments
     assert argument.endswith("users.py")

@@ -17,13 +17,19 @@ CONTEXT = "tensorflow.python.eager.context"
 CORES = psutil.cpu_count(logical=False)
 FLASH = "is_flash_attention_enabled"
 DEFAULTS = {
-    "keras": {"floatx": "float32", "epsilon": 1e-07, "image_data_format": "channels_last", FLASH: None},
+    "keras": {
+        "floatx": "float32", "epsilon": 1e-07,
+        "image_data_format": "channels_last", FLASH: None,
+    },
     "torch": {"get_float32_matmul_precision": "highest", "get_num_threads": CORES},
     "jax": {"jax_enable_x64": False, "jax_default_matmul_precision": None},
     "policy": "float32", "tf32": True, "threads": None,
 }  # fmt: skip  # one item a line would be longer, not clearer
 SET = {
-    "keras": {"floatx": "float16", "epsilon": 1e-3, "image_data_format": "channels_first", FLASH: False},
+    "keras": {
+        "floatx": "float16", "epsilon": 1e-3,
+        "image_data_format": "channels_first", FLASH: False,
+    },
     "torch": {"get_float32_matmul_precision": "high", "get_num_threads": 99},
     "jax": {"jax_enable_x64": True, "jax_default_matmul_precision": "high"},
     "policy": "float32", "tf32": False, "threads": 1,

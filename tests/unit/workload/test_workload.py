@@ -1,4 +1,7 @@
-"""A workload: what of it crosses to another process, the functions that a file names, and the knobs of its data."""
+"""A workload: what of it crosses to another process, and the knobs of its data.
+
+Also the functions that a file names.
+"""
 
 import functools
 import sys
@@ -72,7 +75,10 @@ class Flags:
 
 
 def uses(variable):
-    """Return functions of the user's: one that uses a variable as a whole, and one that reads its attributes."""
+    """Return functions of the user's.
+
+    One uses a variable as a whole, and one reads its attributes.
+    """
 
     def read(batch_size=0):
         return [variable.rate for _ in range(batch_size or variable.batch_size)]
