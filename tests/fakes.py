@@ -51,7 +51,9 @@ class FakeLauncher:
     def __init__(
         self, special=None, cliff=None, changed=lambda spec, measured: measured
     ):
-        self.special, self.cliff, self.changed = special or {}, cliff, changed
+        self.special = special or {}
+        self.cliff = cliff
+        self.changed = changed
         self.specs = []
 
     def configs(self, role):
@@ -77,11 +79,9 @@ class FakeLauncher:
 
     def measure(self, spec):
         config, limits = spec.config, spec.limits
-        batch, workers, processes = (
-            config.batch_size,
-            config.workers,
-            config.use_multiprocessing,
-        )
+        batch = config.batch_size
+        workers = config.workers
+        processes = config.use_multiprocessing
         jump_mib = 1024 if self.cliff is not None and batch > self.cliff else 0
         device = (10 + batch + jump_mib) * MIB
         queued_mib = (

@@ -100,7 +100,9 @@ class Cases(keras.utils.PyDataset):
 
     def __init__(self, batch_size, seconds=0.0, length=12, **kwargs):
         super().__init__(**kwargs)
-        self.batch_size, self.seconds, self.length = batch_size, seconds, length
+        self.batch_size = batch_size
+        self.seconds = seconds
+        self.length = length
 
     def __len__(self):
         return self.length

@@ -17,7 +17,9 @@ class Pictures:
     """
 
     def __init__(self, case=None, count=ROWS, shape=(PIXELS, PIXELS, 3)):
-        self.case, self.count, self.shape = case, count, shape
+        self.case = case
+        self.count = count
+        self.shape = shape
 
     def __len__(self):
         return self.count

@@ -122,7 +122,8 @@ def test_epochs_that_are_over_in_a_call_are_timed(launched, play):
     A fixed number of steps would not last as long.
     """
     launcher = launched(build_model=build_tiny, data=DATA)
-    config, seconds = FitConfig(2, steps_per_execution=128), {"measure_seconds": 3.0}
+    config = FitConfig(2, steps_per_execution=128)
+    seconds = {"measure_seconds": 3.0}
     measured = play(launcher, config, longest_epoch_seconds=60.0, **seconds)
     assert measured.outcome is Outcome.OK, measured.traceback
     assert measured.epoch_samples == len(DATA[0])

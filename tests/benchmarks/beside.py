@@ -240,7 +240,8 @@ def main():
         print(getattr(Tools(), sys.argv[2])())
         return
     if sys.argv[1:] == ["--run"]:
-        os.environ["KERAS_BACKEND"], before = "torch", os.getloadavg()[0]
+        os.environ["KERAS_BACKEND"] = "torch"
+        before = os.getloadavg()[0]
         tools = {name: ask(name) for name in vars(Tools) if not name.startswith("_")}
         rates = {
             str(size): []

@@ -211,7 +211,8 @@ def show(job, figures):
         stated = "none shown"
         inside = ""
         if row["stated"]:
-            stated, (_, low, high) = interval(row["stated"]), row["stated"]
+            stated = interval(row["stated"])
+            _, low, high = row["stated"]
             inside = "inside" if low <= timed_gain[0] <= high else "OUTSIDE"
         share = row["seconds"] / figures["coarse_seconds"]
         print(

@@ -221,10 +221,8 @@ def main():
     for name, build, kwargs, precision, gpu_name, trained, failed in POINTS:
         keras.backend.clear_session()
         keras.config.set_dtype_policy(precision)
-        step, (gpu,) = (
-            StepFootprint(TrainStep(*build(**kwargs), None)),
-            find([gpu_name]),
-        )
+        step = StepFootprint(TrainStep(*build(**kwargs), None))
+        (gpu,) = find([gpu_name])
         for size in (*trained, *failed):
             began = time.monotonic()
             device_bytes = step.on_gpu(gpu, size).device_bytes

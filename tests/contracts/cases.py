@@ -63,7 +63,8 @@ class Contract:
 
     @pytest.mark.parametrize("case", INPUTS)
     def test_an_input_is_read_by_its_workers_and_timed(self, run, tmp_path, case):
-        (data, config), witness = INPUTS[case], tmp_path / "witness"
+        data, config = INPUTS[case]
+        witness = tmp_path / "witness"
         _, measured = run(config, data=data, data_kwargs={"witness": str(witness)})
         check_rates(measured)
         made = [[int(number) for number in line.split()] for line in rows.read(witness)]

@@ -45,10 +45,8 @@ def run(launcher, request):
         ]:  # what the launcher learns from a trial is lost when the workload changes
             present[:] = [parts]
             launcher.change(Workload(**PARTS | parts, backend=request.cls.backend))
-        limits, spec = (
-            Limits(device_bytes, host_bytes),
-            {"measure_seconds": 0.5, **(spec or {})},
-        )
+        limits = Limits(device_bytes, host_bytes)
+        spec = {"measure_seconds": 0.5, **(spec or {})}
         return played(launcher, TrialSpec(Role(role), config, limits, seconds, **spec))
 
     return run

@@ -15,19 +15,16 @@ import numpy as np
 WIDTH, BATCHES, ARRAY_ROWS = 64, 24, 512
 SECONDS = 0.02  # that making a batch takes: it sleeps, so that no machine is faster
 START_SECONDS = 0.3  # that a worker of a loader sleeps when it starts, in each epoch
-SHORT, LONG, UNITS = (
-    4,
-    512,
-    64,
-)  # the lengths of sequences, and the units of their layer
-RAISES, HANGS, SEGFAULTS, FILLS_HOST = (
-    9,
-    10,
-    11,
-    12,
-)  # batch sizes that go wrong in the fifth batch
+# the lengths of sequences
+SHORT, LONG = 4, 512
+# of the layer that reads sequences
+UNITS = 64
+# batch sizes that go wrong in the fifth batch
+RAISES, HANGS, SEGFAULTS, FILLS_HOST = 9, 10, 11, 12
 _FIRST_BAD, _PIECE, _MOST_PIECES = 4, 32 * 2**20, 128
-_lock, _busy, _held = threading.Lock(), [], []
+_lock = threading.Lock()
+_busy = []
+_held = []
 
 
 def write(path, line):

@@ -43,11 +43,12 @@ sys.path.insert(0, str(ROOT))
 from autofit.records.states import Outcome  # noqa: E402  # the repository is not installed everywhere
 from autofit.storage import connection  # noqa: E402  # the repository is not installed everywhere
 
-AUTOFIT, MARK = str(Path(sys.executable).parent / "autofit"), "AUTOFIT_CHAOS_RUN"
-MOST_SECONDS, LEFT_SECONDS = (
-    300,
-    20,
-)  # of a run, and until all that it left has ended: many times what they take
+AUTOFIT = str(Path(sys.executable).parent / "autofit")
+MARK = "AUTOFIT_CHAOS_RUN"
+# of a run: many times what it takes
+MOST_SECONDS = 300
+# until all that a run left has ended: many times what that takes
+LEFT_SECONDS = 20
 KILLS = {
     "driver-kill": 9,
     "driver-term": 15,
@@ -121,12 +122,13 @@ class Tune:
     """A tune under a fault: its folder, its processes, and what is wrong."""
 
     def __init__(self, seed, fault, after):
-        self.draw, self.fault, self.after = random.Random(seed), fault, after
-        self.mark, self.folder = (
-            f"{os.getpid()}-{seed}",
-            Path(tempfile.mkdtemp(prefix="chaos-")),
-        )
-        self.temporary, self.stored = self.folder / "tmp", self.folder / "stored"
+        self.draw = random.Random(seed)
+        self.fault = fault
+        self.after = after
+        self.mark = f"{os.getpid()}-{seed}"
+        self.folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        self.temporary = self.folder / "tmp"
+        self.stored = self.folder / "stored"
         # Only SQLite locks; a journal file that a full disk has torn cannot be read
         # again, which autofit says.
         self.kind = (
@@ -139,7 +141,10 @@ class Tune:
             if self.kind == "sqlite"
             else f"journal:{self.stored / 't.log'}"
         )
-        self.problems, self.is_hit, self.statuses, self.outcomes = [], False, [], {}
+        self.problems = []
+        self.is_hit = False
+        self.statuses = []
+        self.outcomes = {}
         self.processes = fault == "worker-kill" or self.draw.random() < 0.5
 
     def play(self):
@@ -207,10 +212,8 @@ class Tune:
             "OMP_NUM_THREADS": "1",
         }
         with output.open("wb") as file:
-            command, ends = (
-                [AUTOFIT, "tune", "job.yaml"],
-                {"stdout": file, "stderr": file, "start_new_session": True},
-            )
+            command = [AUTOFIT, "tune", "job.yaml"]
+            ends = {"stdout": file, "stderr": file, "start_new_session": True}
             process = psutil.Popen(command, cwd=self.folder, env=environment, **ends)
         if inject is not None:
             with contextlib.suppress(psutil.TimeoutExpired):
@@ -397,7 +400,8 @@ def main():
     given = parser.parse_args()
     # a background job of a shell ignores Ctrl-C, with its children
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    shared, draw = {*Path("/dev/shm").iterdir()}, random.Random(given.seed)
+    shared = {*Path("/dev/shm").iterdir()}
+    draw = random.Random(given.seed)
     others = [
         name
         for name in given.faults.split(",")
@@ -420,10 +424,8 @@ def main():
                 [draw.uniform(0.2, 0.85 * usual) for _ in faults],
             ),
         ]
-    failures, hits = (
-        sum(bool(tune.problems) for tune in done),
-        Counter(tune.fault for tune in done if tune.is_hit),
-    )
+    failures = sum(bool(tune.problems) for tune in done)
+    hits = Counter(tune.fault for tune in done if tune.is_hit)
     if left := {*Path("/dev/shm").iterdir()} - shared:
         failures += 1
         print(f"2: left in /dev/shm: {', '.join(map(str, left))}")

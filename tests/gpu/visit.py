@@ -96,7 +96,8 @@ def read(folder):
 
 def run(folder, stage, seconds, variables):
     """Run a stage; returns its line."""
-    began, (name, _, backend) = time.monotonic(), stage.rpartition("-")
+    began = time.monotonic()
+    name, _, backend = stage.rpartition("-")
     environment = {
         **os.environ,
         **variables,

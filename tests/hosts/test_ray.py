@@ -90,7 +90,8 @@ def tune(cell):
     import ray
 
     kwargs = cell.workload.model_kwargs
-    folder, name = Path(kwargs["folder"]), kwargs["name"]
+    folder = Path(kwargs["folder"])
+    name = kwargs["name"]
     storage = url_of(cell.settings.storage)
     request = make_request(
         folder / "unused", workload_fingerprint=name, storage=storage, max_trials=4

@@ -24,10 +24,8 @@ def test_a_core_used_by_another_process_is_other_work_unless_the_process_is_ours
     spinning,
 ):
     trees = ((), [spinning])
-    before, started = (
-        [host.CoreSeconds.read(tree) for tree in trees],
-        spinning.cpu_times().user,
-    )
+    before = [host.CoreSeconds.read(tree) for tree in trees]
+    started = spinning.cpu_times().user
     while (
         spinning.cpu_times().user < started + 0.5
     ):  # beside other work, it may get a small part of a core

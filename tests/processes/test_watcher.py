@@ -105,7 +105,8 @@ def test_pages_that_a_child_has_written_do_not_count_twice(python):
 
 
 def test_files_that_are_mapped_count_until_they_are_on_disk(python, tmp_path):
-    library, data = tmp_path / "library", tmp_path / "data"
+    library = tmp_path / "library"
+    data = tmp_path / "data"
     for file, size in ((library, 100), (data, 30)):
         file.write_bytes(bytes(size * MIB))
     process = python(MAPS.format(library=str(library), data=str(data)))

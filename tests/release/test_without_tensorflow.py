@@ -106,10 +106,8 @@ def test_the_default_backend_names_what_is_missing(autofit, tmp_path):
     needs("jax")
     (tmp_path / "tune.yaml").write_text(FILE.format("arrays"))
     assert autofit("doctor", backend="jax").returncode == 0
-    missing, refused = (
-        autofit("doctor", backend=None),
-        autofit("tune", "tune.yaml", backend=None),
-    )
+    missing = autofit("doctor", backend=None)
+    refused = autofit("tune", "tune.yaml", backend=None)
     assert (missing.returncode, refused.returncode) == (1, 2)
     for text in (missing.stdout, refused.stderr):
         assert "or set KERAS_BACKEND to jax" in " ".join(text.split())

@@ -37,10 +37,8 @@ def run(
     **spec,
 ):
     """Run one trial to its end; returns its phases, and its measurement or description."""
-    config, limits = (
-        config or FitConfig(8, 1, 10, False),
-        Limits(device_bytes, host_bytes),
-    )
+    config = config or FitConfig(8, 1, 10, False)
+    limits = Limits(device_bytes, host_bytes)
     spec = {"measure_seconds": 0.5, **spec}
     return played(launcher, TrialSpec(Role(role), config, limits, seconds, **spec))
 

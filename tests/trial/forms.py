@@ -140,7 +140,8 @@ FORMS |= {"generator": generator, "PyDataset": OfX}
 
 def plain_fit(form, path, kwargs):
     """What the user runs: `fit` on the data."""
-    data, model = FORMS[form](), build_witness(path)
+    data = FORMS[form]()
+    model = build_witness(path)
     if form in ARRAYS:
         x, y = data if isinstance(data, tuple) else (data, None)
         model.fit(x, y, batch_size=BATCH, verbose=0, **kwargs)

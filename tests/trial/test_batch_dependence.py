@@ -19,7 +19,9 @@ BATCH = (np.ones((8, 3), "float32"), np.linspace(0, 1, 8, dtype="float32")[:, No
 
 class WarmUp(LearningRateSchedule):
     def __init__(self):
-        self.d_model, self.warmup_steps, self.warmup_rate = 512, 4000, 7.0
+        self.d_model = 512
+        self.warmup_steps = 4000
+        self.warmup_rate = 7.0
 
     def __call__(self, step):
         return ops.minimum(1e-3, step / self.warmup_steps)

@@ -10,7 +10,8 @@ import pytest
 from autofit.trial.worker.data_workers import FAILS, SAME_NUMBERS, problem_of
 from tests import workloads as w
 
-draw, here = np.random.default_rng(0), os.getpid()
+draw = np.random.default_rng(0)
+here = os.getpid()
 
 
 def fail(end):

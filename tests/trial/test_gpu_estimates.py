@@ -16,7 +16,9 @@ class Step:
     """A step with a memory of its own for each batch size, without an error."""
 
     def __init__(self, gib_at, error=0.0):
-        self.gib_at, self.error, self.compiled = gib_at, error, []
+        self.gib_at = gib_at
+        self.error = error
+        self.compiled = []
 
     def on_gpu(self, gpu, size):
         self.compiled.append(size)
@@ -43,7 +45,8 @@ def test_the_largest_batch_of_an_affine_step_is_found_in_few_compilations(
     estimate, level, sample, error
 ):
     step = Step(lambda size: level + sample * size, error)
-    found, true = estimate(step), (32 / (1 + error) - level) / sample
+    found = estimate(step)
+    true = (32 / (1 + error) - level) / sample
     assert 0.9 * true <= found.largest_batch_size <= true
     assert len(set(step.compiled)) == len(step.compiled) <= 5
     assert (found.problem, found.usable_bytes) == ("", 32 * GIB)

@@ -51,10 +51,8 @@ def test_every_phase_has_its_peak_and_the_highest_is_the_peak(turn, play):
         < measured.device_peak_bytes_by_phase["first_epoch"]
     )
     measured = play(turn(), FitConfig(128, 2, 4, False), device_bytes=GIB)
-    device, host = (
-        measured.device_peak_bytes_by_phase,
-        measured.host_peak_bytes_by_phase,
-    )
+    device = measured.device_peak_bytes_by_phase
+    host = measured.host_peak_bytes_by_phase
     assert {
         "building",
         "first_step",
@@ -144,12 +142,14 @@ def build_for_pictures():
 
 def test_arrays_that_fit_copies_count_in_every_phase_and_estimate(turn, play):
     x = np.ones((512, 256, 256, 1), "float32")
-    arrays, config = (x, np.ones((512, 1), "float32")), FitConfig(16)
+    arrays = (x, np.ones((512, 1), "float32"))
+    config = FitConfig(16)
     launcher = turn(build_for_pictures, arrays, validation=(x[:256], arrays[1][:256]))
     described = play(
         launcher, config, role="describe", batch_sizes=(16,), device_bytes=4 * GIB
     )
-    (footprint,), copied = described.footprints, 1.5 * x.nbytes
+    (footprint,) = described.footprints
+    copied = 1.5 * x.nbytes
     estimated = sum(
         host_bytes_by_part(described, config, footprint.step_bytes).values()
     )
@@ -174,10 +174,8 @@ def test_tensorflows_own_kernels_gather_patches_where_onednn_does_not(
 
 
 def test_the_bodies_of_loops_are_entered(estimated):
-    short, long = (
-        estimated(w.build_recurrent, steps=8)[256],
-        estimated(w.build_recurrent, steps=32)[256],
-    )
+    short = estimated(w.build_recurrent, steps=8)[256]
+    long = estimated(w.build_recurrent, steps=32)[256]
     state = (
         256 * 32 * 4
     )  # bytes of one of the tensors that each step keeps for the backward pass

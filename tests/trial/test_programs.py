@@ -120,7 +120,8 @@ def build_dense(size=None):
 def test_callbacks_that_a_function_makes_run_in_trials_and_those_of_a_list_do_not(
     turn, play, tmp_path, is_made
 ):
-    diary, folder = tmp_path / "diary", tmp_path / "folder"
+    diary = tmp_path / "diary"
+    folder = tmp_path / "folder"
     made = functools.partial(make_callbacks, str(diary))
     launcher = turn(
         build_dense,
@@ -239,10 +240,8 @@ def test_a_model_that_is_given_the_batch_size_is_built_for_each(turn, play):
 
 
 def test_an_iterator_of_images_can_be_sent_and_takes_another_batch_size(tmp_path):
-    pictures, labels = (
-        np.arange(16.0).reshape(16, 1, 1, 1) * np.ones((1, 4, 4, 3)),
-        np.arange(16),
-    )
+    pictures = np.arange(16.0).reshape(16, 1, 1, 1) * np.ones((1, 4, 4, 3))
+    labels = np.arange(16)
     Workload(
         len, ImageDataGenerator().flow(pictures, labels, batch_size=4, shuffle=False)
     ).save(tmp_path)

@@ -27,10 +27,8 @@ def keras(monkeypatch):
 
     Keras itself takes seconds to import. It is on TensorFlow, in single precision.
     """
-    backend, config = (
-        SimpleNamespace(backend=lambda: "tensorflow"),
-        SimpleNamespace(floatx=lambda: "float32"),
-    )
+    backend = SimpleNamespace(backend=lambda: "tensorflow")
+    config = SimpleNamespace(floatx=lambda: "float32")
     methods = dict.fromkeys(("evaluate", "predict", "save_weights", "export"))
     model = type("Model", (Model,), methods)
     stand_in = SimpleNamespace(

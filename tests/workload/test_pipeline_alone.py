@@ -8,7 +8,8 @@ from tests import workloads as w
 
 
 def test_once_the_pipeline_is_over_each_worker_passes_on_a_single_sample():
-    made, is_over = multiprocessing.Value("q"), multiprocessing.Value("b", 0)
+    made = multiprocessing.Value("q")
+    is_over = multiprocessing.Value("b", 0)
     window = DatasetProxy(
         w.Cases(8, length=1000), 1000, 40, BatchMaker(print, made, is_over)
     )

@@ -54,10 +54,8 @@ class Tuned:
 
     def snippet(self, config):
         """The lines to paste for a config."""
-        request, chosen = (
-            self._request,
-            Answer(config, 1.0, None, None, None, Speedup(config, Outcome.OK)),
-        )
+        request = self._request
+        chosen = Answer(config, 1.0, None, None, None, Speedup(config, Outcome.OK))
         log = TuneLog(
             limits=request.limits,
             machine=request.machine,

@@ -43,13 +43,14 @@ class StandsStill(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch + 1 != STILL_AFTER or not witness():
             return
-        count, looks = -1, 0
-        while (
-            looks < QUIET_LOOKS
-        ):  # looks, not seconds: what makes batches stops when all of a busy machine does
+        count = -1
+        looks = 0
+        # Looks, not seconds: what makes batches stops when all of a busy machine does.
+        while looks < QUIET_LOOKS:
             time.sleep(0.05)
             found = len(made(witness()))
-            count, looks = found, looks + 1 if found == count else 0
+            looks = looks + 1 if found == count else 0
+            count = found
         rows.write(witness(), f"ahead {count - STILL_AFTER}")
 
     def on_train_end(self, logs=None):
@@ -78,7 +79,8 @@ def build_accumulating(gradient_accumulation_steps=None):
 class Dataset(keras.utils.PyDataset):
     def __init__(self, batch_size=32, samples=None, **kwargs):
         super().__init__(**kwargs)
-        self.batch_size, self.samples = batch_size, samples
+        self.batch_size = batch_size
+        self.samples = samples
 
     def __len__(self):
         return -(-self.samples // self.batch_size) if self.samples else BATCHES

@@ -102,8 +102,12 @@ def test_an_exception_is_classified_by_its_text(source, counts):
 
 
 def test_what_an_exception_came_from_counts_and_an_error_of_the_users_own_type_never_does():
-    cause, context, own = raised("tensorflow 60607"), ValueError("x"), ValueError("y")
-    own.__cause__, own.__context__, context.__context__ = context, cause, own
+    cause = raised("tensorflow 60607")
+    context = ValueError("x")
+    own = ValueError("y")
+    own.__cause__ = context
+    own.__context__ = cause
+    context.__context__ = own
     assert backends.named("tensorflow").exhausted(context) is FailureKind.DEVICE_OOM
     assert (
         backends.named("tensorflow").exhausted(

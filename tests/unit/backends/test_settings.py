@@ -28,7 +28,8 @@ SMALL = Device(
     0, "RTX 4060", "GPU-1", 8 * GIB, round(7.6 * GIB), compute_capability=(8, 9)
 )
 ONE, BOTH = Placement.on(GPU), Placement.on(GPU, replace(GPU, uuid="GPU-2"))
-JAX_CACHE, MOST = "JAX_COMPILATION_CACHE_DIR", str(4 * GIB)
+JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
+MOST = str(4 * GIB)
 NAMES = (
     "XLA_CLIENT_MEM_FRACTION",
     "XLA_PYTHON_CLIENT_MEM_FRACTION",
@@ -90,17 +91,13 @@ def test_a_trial_gets_its_backend_and_sees_its_devices_alone(
     monkeypatch, backend, placement, expected
 ):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.21.0")
-    variables, expected = (
-        backend.environment(placement, "/c"),
-        {"KERAS_BACKEND": backend.name, **expected},
-    )
+    variables = backend.environment(placement, "/c")
+    expected = {"KERAS_BACKEND": backend.name, **expected}
     assert {name: variables.get(name) for name in expected} == expected
 
 
-XLA_CACHE, TF_CACHE = (
-    "--xla_gpu_per_fusion_autotune_cache_dir",
-    "--tf_xla_persistent_cache_directory",
-)
+XLA_CACHE = "--xla_gpu_per_fusion_autotune_cache_dir"
+TF_CACHE = "--tf_xla_persistent_cache_directory"
 
 
 @pytest.mark.parametrize(
@@ -292,10 +289,8 @@ def test_a_wait_for_the_gpu_leaves_the_core_to_the_input(monkeypatch):
 
     class Event:
         def __init__(self, blocking=False):
-            self.record, self.synchronize = (
-                (lambda: calls.append("record")),
-                (lambda: calls.append(("wait", blocking))),
-            )
+            self.record = lambda: calls.append("record")
+            self.synchronize = lambda: calls.append(("wait", blocking))
 
     monkeypatch.setitem(
         sys.modules,
@@ -513,10 +508,8 @@ def test_a_batch_that_is_timed_again_and_again_lies_on_the_device(monkeypatch, k
     tree = SimpleNamespace(map=lambda call, batch: [call(leaf) for leaf in batch])
     jax = SimpleNamespace(tree=tree, device_put=lambda leaf: f"{leaf} on the GPU")
     monkeypatch.setitem(sys.modules, "jax", jax)
-    keras.tree, keras.ops = (
-        SimpleNamespace(map_structure=tree.map),
-        SimpleNamespace(convert_to_tensor=jax.device_put),
-    )
+    keras.tree = SimpleNamespace(map_structure=tree.map)
+    keras.ops = SimpleNamespace(convert_to_tensor=jax.device_put)
     assert Jax().on_device(["x", "y"]) == ["x on the GPU", "y on the GPU"]
     assert (Torch().on_device(["x", None]), TensorFlow().on_device(["x"])) == (
         ["x on the GPU", None],

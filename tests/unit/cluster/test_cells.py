@@ -74,7 +74,8 @@ def test_a_sweep_with_cells_that_fail_is_saved_read_and_shown_as_a_table(
     assert [cell.outcome for cell in swept.cells] == ["ok", "failed", "does not fit"]
     assert "too wide" in swept.cells[1].problem
     assert swept.cells[2].tune.needed_bytes == 5 * MIB
-    path, result = tmp_path / "sweep.json", swept.cells[0].tune
+    path = tmp_path / "sweep.json"
+    result = swept.cells[0].tune
     SweepResult(**vars(swept)).save(path)
     assert result_files.load(path) == swept
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text())))
@@ -153,7 +154,8 @@ def test_a_cell_has_the_cores_and_the_memory_of_its_gpus(
     ],
 )
 def test_cells_that_no_host_can_tune_wait_and_say_so(gpus, labels, lacking):
-    notices, nodes = [], [node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)]
+    notices = []
+    nodes = [node(GPU=1.0), node("b", {"region": "eu"}, GPU=1.0)]
     tasks._check_hosts(nodes, [cell(labels=labels)] * 2, [gpus] * 2, notices.append)
     waiting = f"no host has {lacking}: cells that need it wait until such a host joins the cluster"
     assert notices == [

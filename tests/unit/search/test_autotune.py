@@ -74,10 +74,8 @@ def test_a_host_oom_at_autotune_rules_out_larger_batches_of_autotune_alone():
 
 def test_autotune_counts_as_a_thread_a_core_and_as_a_queue_in_host_memory():
     narrow = Limits(None, DESCRIPTION.process_bytes + 200 * MIB)
-    memory, as_numbers = (
-        Memory(SearchContext(DESCRIPTION, narrow, CORES, False)),
-        FitConfig(64, CORES, AUTOTUNE_BATCHES),
-    )
+    memory = Memory(SearchContext(DESCRIPTION, narrow, CORES, False))
+    as_numbers = FitConfig(64, CORES, AUTOTUNE_BATCHES)
     one, auto, in_numbers = memory.upper_bytes(
         ConfigArrays([FitConfig(64, 1, 10), AUTO, as_numbers], CORES)
     )[1]
@@ -92,7 +90,8 @@ ASKED = {"batch_size": [8, 64], "workers": [-1, 1], "max_queue_size": [-1, 4]}
 
 def test_the_sampler_proposes_autotune_to_plain_optuna(monkeypatch):
     use_quick_models(monkeypatch)
-    sampler, tried = FrontierSampler(ASKED, cores=CORES), []
+    sampler = FrontierSampler(ASKED, cores=CORES)
+    tried = []
     study = optuna.create_study(direction="maximize", sampler=sampler)
 
     def objective(trial):

@@ -109,7 +109,8 @@ def run(
 
 def searched(asked, limits=WIDE, most=20, **formula):
     """The trials of a whole search, their proposals, and why it ended."""
-    trials, proposals = [], []
+    trials = []
+    proposals = []
     while len(trials) < most:
         decision = asked.propose(trials)
         if decision.stop_reason is not None:
@@ -312,7 +313,9 @@ def test_fewer_sizes_are_compiled_the_longer_that_takes():
     context = SearchContext(description, WIDE, cores=8, on_cpu=False)
     counts = []
     for compiling in (0.0, 20.0):
-        asked, trials, compiled = FrontierSearch(SPACE, BASELINE, context), [], set()
+        asked = FrontierSearch(SPACE, BASELINE, context)
+        trials = []
+        compiled = set()
         while len(trials) < 8:
             config = asked.propose(trials).proposal.config
             first = 0.0 if config.batch_size in compiled else compiling
@@ -331,7 +334,8 @@ def test_with_time_for_few_trials_nothing_is_tried_that_is_predicted_to_be_slowe
 ):
     gains = []
     for batch, made in itertools.product((32, 128, 512), (1e-3, 1e-2, 1e-1)):
-        asked, trials = proposer(baseline=replace(BASELINE, batch_size=batch)), []
+        asked = proposer(baseline=replace(BASELINE, batch_size=batch))
+        trials = []
         while len(trials) < 8:
             decision = asked.propose(trials, is_short=is_short)
             if decision.stop_reason is not None:

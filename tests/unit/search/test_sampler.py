@@ -39,10 +39,8 @@ def optimized(count, study=None):
         trial.set_constraint("host_memory", host / HOST - 1)
         if device > DEVICE or host > HOST:
             return 0.0
-        compute, made = (
-            config.batch_size / (0.05 + 0.001 * config.batch_size),
-            200 * config.workers,
-        )
+        compute = config.batch_size / (0.05 + 0.001 * config.batch_size)
+        made = 200 * config.workers
         trial.set_user_attr("compute_samples_per_second", compute)
         trial.set_user_attr("input_samples_per_second", made)
         return min(compute, made)

@@ -53,7 +53,8 @@ def test_an_oom_takes_what_it_took_or_what_it_takes_on_its_backend(
 ):
     trials = [ran(FitConfig(32), 10.0), *map(oom, ooms)]
     context = context_of(backend, on_cpu=on_cpu)
-    configs, risk = arrays(FitConfig(32), FitConfig(64)), np.array([0.0, 0.5])
+    configs = arrays(FitConfig(32), FitConfig(64))
+    risk = np.array([0.0, 0.5])
     relative = relative_seconds(configs, risk, trials, context)
     assert relative == pytest.approx([1.0, 1 + 0.5 * beyond / 10.0])
 
@@ -74,7 +75,8 @@ def test_a_step_that_is_compiled_already_takes_less(backend, changes, expected):
         ran(FitConfig(64), 22.0, first=14.0),
         ran(FitConfig(32, 2), 9.0, first=1.0),
     ]
-    calls, other = FitConfig(32, steps_per_execution=8), FitConfig(128)
+    calls = FitConfig(32, steps_per_execution=8)
+    other = FitConfig(128)
     configs = arrays(FitConfig(32, 4), calls, other)
     seconds = 17.0 * relative_seconds(
         configs, np.zeros(3), trials, context_of(backend, **changes)

@@ -30,7 +30,8 @@ def trained(monkeypatch):
     def trained(samples, seconds, *, count=10, are_whole=True, waits=False):
         clock = Epochs({}, 5, samples, seconds, are_whole=are_whole)
         while not clock.done and count:
-            now[0], count = now[0] + 1.0, count - 1
+            now[0] += 1.0
+            count -= 1
             for _ in range(5):
                 over = (
                     (lambda at=now[0] + 0.02: now.__setitem__(0, max(now[0], at)))

@@ -29,10 +29,8 @@ def peaks_of(placement, phases):
     return peaks
 
 
-FIRST, LATER = (
-    (Phase.FIRST_STEP, 500),
-    [(Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)],
-)
+FIRST = (Phase.FIRST_STEP, 500)
+LATER = [(Phase.COMPUTE_ALONE, 30), (Phase.TRAINING, 20)]
 VALIDATED = [(Phase.FIRST_EPOCH, 30), (Phase.FIRST_VALIDATION, 400)]
 
 
@@ -92,7 +90,8 @@ def test_code_that_imports_tensorflow_where_there_is_none_ends_in_what_to_do(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     of_python = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
     of_keras = ImportError("This requires the tensorflow module.")
-    of_keras.__context__, outer = of_python, RuntimeError("no data")
+    of_keras.__context__ = of_python
+    outer = RuntimeError("no data")
     outer.__cause__ = of_keras
     for error in (of_python, of_keras, outer):
         failure = user_failure(error)

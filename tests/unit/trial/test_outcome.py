@@ -192,11 +192,9 @@ def test_the_record_names_the_signal_and_keeps_the_end_of_the_log_without_an_inv
 
 
 def test_where_the_device_has_no_memory_of_its_own_its_oom_is_the_hosts():
-    end, limits, backend = (
-        ending(exit_code=-signal.SIGSEGV, log=TF_OOM),
-        Limits(None, 4 * GIB),
-        backends.current(),
-    )
+    end = ending(exit_code=-signal.SIGSEGV, log=TF_OOM)
+    limits = Limits(None, 4 * GIB)
+    backend = backends.current()
     outcomes = [
         classify(end, limits, backend, on_cpu=on_cpu).outcome
         for on_cpu in (True, False)

@@ -18,7 +18,9 @@ class Process:
     """Stands for a process of psutil."""
 
     def __init__(self):
-        self.cpu, self.read, self.lives = 5.0, 2**20, True
+        self.cpu = 5.0
+        self.read = 2**20
+        self.lives = True
 
     def cpu_times(self):
         if not self.lives:
@@ -31,7 +33,8 @@ class Process:
 
 def test_a_pause_lasts_until_a_process_computes_reads_or_ends_and_not_over_a_sleep_of_the_machine():
     one, two = Process(), Process()
-    pauses, tree = Pauses(), [one, two]
+    pauses = Pauses()
+    tree = [one, two]
     assert [pauses.read(tree, float(now)) for now in range(4)] == [0, 1, 2, 3]
     for now, change in (
         (4.0, {"cpu": 5.2}),
@@ -45,7 +48,8 @@ def test_a_pause_lasts_until_a_process_computes_reads_or_ends_and_not_over_a_sle
 
 
 def test_waking_up_now_and_then_is_no_progress():
-    process, pauses = Process(), Pauses()
+    process = Process()
+    pauses = Pauses()
     for now in range(20):
         process.cpu += 0.002
         last = pauses.read([process], float(now))
@@ -67,10 +71,9 @@ def test_the_pause_of_a_hang_is_learnt_and_grows_with_the_batch(pauses, batch, s
 
 
 def test_the_memory_of_a_tree_is_summed_and_each_phase_has_its_seconds(monkeypatch):
-    clock, gpu_totals = (
-        SimpleNamespace(now=1000.0),
-        iter([300, 700, 500]),
-    )  # the driver knows no processes
+    clock = SimpleNamespace(now=1000.0)
+    # the driver knows no processes
+    gpu_totals = iter([300, 700, 500])
     server, *below = [
         SimpleNamespace(
             pid=pid,

@@ -84,10 +84,8 @@ def test_what_a_trial_says_as_it_ends_is_told_by_a_driver_that_was_slower():
     receiving, sending = multiprocessing.Pipe(duplex=False)
     for phase in (Phase.LOADING, Phase.TRAINING):
         os.write(sending.fileno(), encode(Message(phase=phase)))
-    server, watcher = (
-        SimpleNamespace(connection=sending, exit_code=lambda pid: 0),
-        SimpleNamespace(rest_seconds=0),
-    )
+    server = SimpleNamespace(connection=sending, exit_code=lambda pid: 0)
+    watcher = SimpleNamespace(rest_seconds=0)
     heard = []
     running = launcher._RunningTrial(
         server, TrialPipe(1, receiving), watcher, None, heard.append

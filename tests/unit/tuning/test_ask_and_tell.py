@@ -82,7 +82,8 @@ def test_a_sampler_that_has_nothing_new_to_propose_is_stopped(
 
 
 def test_another_sampler_learns_from_the_trials_of_an_earlier_tune(tmp_path):
-    sampler, seen = optuna.samplers.RandomSampler(seed=0), []
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    seen = []
     sampler.before_trial = lambda study, trial: seen.append(
         [one.value for one in study.get_trials() if one.value]
     )

@@ -56,13 +56,13 @@ class Timed(FakeLauncher):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.now, self._describing, self._start, self._step = (
-            0.0,
-            describing,
-            start,
-            step,
-        )
-        self._jitter, self._seed, self._hangs = jitter, seed, hangs
+        self.now = 0.0
+        self._describing = describing
+        self._start = start
+        self._step = step
+        self._jitter = jitter
+        self._seed = seed
+        self._hangs = hangs
         self.cut = []  # what was ended at its deadline
 
     def run(self, spec, *others):
@@ -123,7 +123,8 @@ DURATIONS = {
 def test_the_whole_tune_ends_within_max_seconds(
     tmp_path_factory, max_seconds, **durations
 ):
-    launcher, record = Timed(**durations), None
+    launcher = Timed(**durations)
+    record = None
     with contextlib.suppress(NoTrialFinishedError):
         record = launcher.tune(tmp_path_factory.mktemp("tune"), max_seconds=max_seconds)
     assert launcher.now <= 1.03 * max_seconds + END_SECONDS

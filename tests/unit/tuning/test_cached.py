@@ -88,7 +88,8 @@ def test_a_tune_whose_storage_fills_up_goes_on_and_keeps_its_trials(
     monkeypatch.setattr(
         "optuna.storages._rdb.storage.random.random", lambda: 0.0
     )  # it waits between attempts
-    where, limit = kind.format(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    where = kind.format(tmp_path)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     class Fills(FakeLauncher):
         def measure(self, spec):
@@ -128,7 +129,8 @@ def test_a_result_that_failed_in_training_is_not_given_again(tmp_path, memory):
     }
     results = []
     for _ in range(3):
-        record, again = tuned(tmp_path, **asked), FakeLauncher()
+        record = tuned(tmp_path, **asked)
+        again = FakeLauncher()
         results.append(record)
         assert tuned(tmp_path, again, **asked).config == record.config
         assert again.specs == []  # also if a result failed before

@@ -62,7 +62,8 @@ def test_a_likely_gain_that_is_not_shown_is_delivered_with_the_figures_of_all_re
     tmp_path,
 ):
     record = tuned(tmp_path, confirming_at((1.5, 0.7)), max_trials=3)
-    answer, ran = record.fastest, {run.config: run for run in record.runs}
+    answer = record.fastest
+    ran = {run.config: run for run in record.runs}
     assert answer.config != BASELINE
     assert answer.config in ran  # after it was chosen
     assert answer.probability >= 0.8
@@ -129,7 +130,10 @@ def test_the_own_batch_size_is_tried_although_the_space_leaves_it_out(tmp_path):
 def test_a_tune_that_was_ended_goes_on_with_its_readings_and_compares_the_answers_anew(
     tmp_path,
 ):
-    first, second, third, ended = FakeLauncher(), FakeLauncher(), FakeLauncher(), []
+    first = FakeLauncher()
+    second = FakeLauncher()
+    third = FakeLauncher()
+    ended = []
 
     def interrupt(event):
         if isinstance(event, Trial):

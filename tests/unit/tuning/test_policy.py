@@ -17,11 +17,9 @@ from autofit.tuning.policy import Compare, Policy, Run, Stop
 from autofit.tuning.problem import build_problem
 from tests.fakes import DESCRIPTION, MIB, FakeLauncher, make_request, tuned
 
-BASELINE, OWN, OTHER = (
-    FitConfig(32, 1, 10, False),
-    FitConfig(32, 4, 10, False),
-    FitConfig(128, 4, 10, False),
-)
+BASELINE = FitConfig(32, 1, 10, False)
+OWN = FitConfig(32, 4, 10, False)
+OTHER = FitConfig(128, 4, 10, False)
 FEW = {
     "batch_size": [32, 128],
     "workers": [1, 4],

@@ -282,10 +282,8 @@ def test_a_similar_question_begins_with_what_is_known(tmp_path):
     assert before.config.batch_size > record.config.batch_size
     assert record.device_peak_bytes <= 200 * MIB
     assert [run.config for run in record.runs].count(record.config) == 3
-    trials, cold = (
-        searched(warm),
-        tuned(tmp_path, **asked, workload_fingerprint="another").trials,
-    )
+    trials = searched(warm)
+    cold = tuned(tmp_path, **asked, workload_fingerprint="another").trials
     assert [each[0].why.startswith(Reason.WARM_START) for each in (trials, cold)] == [
         True,
         False,

@@ -91,9 +91,7 @@ def test_what_is_compiled_stays_beside_the_file_of_the_study(tmp_path, storage, 
 def test_what_changes_the_answer_changes_a_key_and_nothing_else_does(
     tmp_path, changes, is_same_study, is_same_result
 ):
-    one, other = (
-        make_request(tmp_path, **ASKED),
-        make_request(tmp_path, **ASKED | changes),
-    )
+    one = make_request(tmp_path, **ASKED)
+    other = make_request(tmp_path, **ASKED | changes)
     assert (one.fingerprint() == other.fingerprint()) is is_same_study
     assert (one.result_key() == other.result_key()) is is_same_result

@@ -48,10 +48,8 @@ def test_limits_reach_every_trial_and_a_step_that_torch_compiles_has_more_time_w
     tmp_path, backend, jit, most
 ):
     compiled = replace(DESCRIPTION, jit_compile=jit, versions={"backend": backend})
-    launcher, short = (
-        FakeLauncher({"describe": compiled}),
-        FakeLauncher({"describe": compiled}),
-    )
+    launcher = FakeLauncher({"describe": compiled})
+    short = FakeLauncher({"describe": compiled})
     tuned(tmp_path, launcher, device_bytes=300 * MIB, space=FEW)
     assert {spec.limits for spec in launcher.specs} == {Limits(300 * MIB, 8192 * MIB)}
     assert launcher.specs[0].deadline_seconds == 180.0
@@ -77,7 +75,8 @@ def test_the_gap_between_epochs_is_read_where_it_may_exceed_half_of_the_toleranc
 
 
 def test_a_rate_that_a_trial_takes_over_comes_from_the_trial_that_read_it(tmp_path):
-    config, seen = FitConfig(32, 2, 4, False), []
+    config = FitConfig(32, 2, 4, False)
+    seen = []
     read = Measurement(
         Outcome.OK, Evidence(""), 2.0, 900.0, compute_samples_per_second=1000.0
     )
@@ -100,7 +99,8 @@ def test_the_gap_between_long_epochs_is_read_in_one_run_of_a_config(
     tmp_path, epoch_samples, is_read_again
 ):
     """At 900 samples a second, an epoch of 9,000 takes 10 s and its gap a second."""
-    config, launcher = FitConfig(32, 1, 10, False), FakeLauncher()
+    config = FitConfig(32, 1, 10, False)
+    launcher = FakeLauncher()
     runner = TrialRunner(make_request(tmp_path), launcher, lambda event: None)
     gap = None if epoch_samples is None else 1.0
     first = replace(

@@ -59,10 +59,8 @@ def kept(events):
 
 
 def test_a_tune_finds_what_is_faster_than_the_baseline_and_confirms_it(tmp_path):
-    launcher, source = (
-        FakeLauncher(),
-        CallSource(fit_kwargs={"epochs": 3, "validation_split": 0.2}),
-    )
+    launcher = FakeLauncher()
+    source = CallSource(fit_kwargs={"epochs": 3, "validation_split": 0.2})
     events, record = collect(
         tune, make_request(tmp_path, max_trials=20, call_source=source), launcher
     )
@@ -129,7 +127,8 @@ def test_the_frontier_is_reached_without_an_oom_and_nothing_above_a_known_one_is
 def test_the_same_question_is_answered_from_the_store_with_the_files_as_they_are_now(
     tmp_path,
 ):
-    first, launcher = tuned(tmp_path, space=FEW), FakeLauncher()
+    first = tuned(tmp_path, space=FEW)
+    launcher = FakeLauncher()
     events, second = collect(tune, make_request(tmp_path, space=FEW), launcher)
     assert (second, launcher.specs, len(events)) == (first, [], 1)
     assert "--fresh" in events[0]
@@ -202,7 +201,8 @@ def test_when_nothing_fits_the_error_has_what_the_smallest_batch_needs_and_what_
         NothingFitsError, match=r"more than .* MiB of .* memory, but the limit is"
     ) as caught:
         tuned(tmp_path, max_trials=30, **limits)
-    error, seen = caught.value, caught.value.tune
+    error = caught.value
+    seen = caught.value.tune
     assert (error.memory, error.batch_size, error.needed_bytes) == (
         memory,
         1,
@@ -261,10 +261,8 @@ def test_a_trial_that_was_cut_short_by_the_seconds_left_ends_neither_the_search_
             else measured
         )
 
-    record, launcher = (
-        tuned(tmp_path, FakeLauncher(changed=changed), max_seconds=60.0),
-        FakeLauncher(),
-    )
+    record = tuned(tmp_path, FakeLauncher(changed=changed), max_seconds=60.0)
+    launcher = FakeLauncher()
     cut_short = [
         trial.config
         for trial in record.trials

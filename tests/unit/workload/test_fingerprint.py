@@ -153,10 +153,9 @@ def test_arguments_arrays_closures_and_objects_count():
     )
     assert first == again
     assert len(set(first)) == len(workloads)
-    one, other = (
-        {"width": 2, "depth": 1},
-        {"depth": 1, "width": 2},
-    )  # the order of keywords does not count
+    # the order of keywords does not count
+    one = {"width": 2, "depth": 1}
+    other = {"depth": 1, "width": 2}
     assert fingerprint(build, None, model_kwargs=one) == fingerprint(
         build, None, model_kwargs=other
     )

@@ -55,7 +55,8 @@ class Trainer:
 
 class LeavesOut:
     def __init__(self):
-        self.cache, self.lock = iter([LOCK]), LOCK
+        self.cache = iter([LOCK])
+        self.lock = LOCK
 
     def __getstate__(self):
         return {"lock": self.lock}
@@ -87,7 +88,8 @@ def uses(variable):
 
 
 def cases_that_cannot_be_sent():
-    slotted, flags = Slotted(), Flags()
+    slotted = Slotted()
+    flags = Flags()
     slotted.lock = LOCK
     locked = type(
         "Locked", (), {"lock": LOCK}
@@ -144,7 +146,8 @@ def test_what_inference_or_another_argument_excludes_is_refused(parts, key):
 def test_arrays_cross_wherever_they_hang_and_large_ones_as_one_mapped_file(
     tmp_path_factory, array
 ):
-    folder, width = tmp_path_factory.mktemp("workload"), 3
+    folder = tmp_path_factory.mktemp("workload")
+    width = 3
     parts = {
         "data": ({"image": array, "again": array}, 1),
         "validation": functools.partial(make, array),
