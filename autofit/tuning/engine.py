@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from autofit.errors import AutofitError, TuneError
+from autofit.errors import TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit
 from autofit.records.result import ROUNDS, FailedTune, TuneLog, TuneRecord
@@ -44,7 +44,7 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
     engine = _Engine(request, launcher, emit)
     try:
         return engine.run()
-    except AutofitError as error:
+    except TuneError as error:
         engine.fail(error)
         raise
     finally:
@@ -260,10 +260,8 @@ class _Engine:
             self._emit(text)
         return problem
 
-    def fail(self, error: AutofitError) -> None:
+    def fail(self, error: TuneError) -> None:
         """Add the record of the tune to an error."""
-        if not isinstance(error, TuneError):
-            return
         needed: dict[str, Any] = {
             name: getattr(error, name, None)
             for name in ("memory", "batch_size", "needed_bytes")
