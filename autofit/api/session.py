@@ -7,7 +7,6 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from autofit import backends
@@ -192,8 +191,12 @@ def build_request(
             key="device_memory",
         )
     sampler = settings.options.sampler
+    parts = vars(workload)
+    if workload.script is not None:
+        key = identity.key_of(workload.script)
+        parts = {"script": key, "backend": workload.backend}
     return TuneRequest(
-        workload_fingerprint=_fingerprint_of(workload),
+        workload_fingerprint=identify(**parts),
         environment=backend.settings(),
         machine=machine,
         placement=placement,
@@ -203,12 +206,6 @@ def build_request(
         script=workload.script,
         sampler_key="" if sampler is None else identify(sampler=sampler),
     )
-
-
-def _fingerprint_of(workload: Workload) -> str:
-    if workload.script is None:
-        return identify(**vars(workload))
-    return identify(script=identity.key_of(workload.script), backend=workload.backend)
 
 
 def progress_of(progress: bool | Progress) -> Progress:
@@ -227,9 +224,7 @@ def run_tune(
 
         return engine.tune(request, launcher, emit)
 
-    return run(
-        tune, workload, settings, progress, known=reuse, compiled=compiled_folder
-    )
+    return run(tune, workload, settings, progress, is_stored=True)
 
 
 def run(
@@ -238,14 +233,13 @@ def run(
     settings: TuneSettings,
     progress: bool | Progress,
     *,
-    known: Callable[[TuneRequest, Emit], Returned | None] = lambda request, emit: None,
-    compiled: Callable[[TuneRequest], Path | None] = lambda request: None,
+    is_stored: bool = False,
     is_timed: bool = True,
 ) -> Returned:
     """Run a part of the engine, show its events, and return its result.
 
-    `known` finds a stored result, which is returned without waiting. `compiled` names the folder in
-    which what is compiled stays. With `is_timed`, wait until no other autofit measures on the
+    With `is_stored`, a stored result is returned without waiting, and what trials compile is kept.
+    With `is_timed`, wait until no other autofit measures on the
     device, because only one takes timings there at a time.
     """
     backend = backends.named(workload.backend)
@@ -254,7 +248,9 @@ def run(
 
     def look_up() -> tuple[TuneRequest, Returned | None]:
         request = build_request(workload, settings, backend, machine, placement)
-        return request, known(request, shown.show)
+        # of a tune, what its engine would return
+        stored: Any = reuse(request, shown.show) if is_stored else None
+        return request, stored
 
     source = call_source_of(workload)
     # no arguments, which may be secret
@@ -278,8 +274,9 @@ def run(
             return stored
         # listed before our own work begins
         work = list(_other_work(placement)) if is_timed else []
+        compiled = compiled_folder(request) if is_stored else None
         launcher = ProcessLauncher(
-            workload, placement, settings.options.launch, compiled(request)
+            workload, placement, settings.options.launch, compiled
         )
         with launcher, shown:
             for text in work:

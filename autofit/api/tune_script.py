@@ -74,10 +74,7 @@ def tune_script(
     return tune_arguments({**settings, **of_script}, progress)
 
 
-def describe(
-    arguments: Mapping[str, Any],
-    progress: bool | Progress = False,
-) -> Description:
+def describe(arguments: Mapping[str, Any]) -> Description:
     """Run a script once up to its call of `fit`, and return what is known before anything is
     trained.
     """
@@ -93,4 +90,4 @@ def describe(
             raise not_described(described, runner.budget)
         return described
 
-    return run(first_trial, *parse(arguments), progress, is_timed=False)
+    return run(first_trial, *parse(arguments), False, is_timed=False)

@@ -92,10 +92,8 @@ def _dry_run(cell: CellRequest) -> dict[str, str]:
     findings = {"model": request.call_source.model}
     resolve = functools.partial(_resolve, backend, request.placement)
     for key, knobs in bind_all(workload, resolve).items():
-        names = ", ".join(knobs)
-        names = (
-            names
-            or "no knobs (only arrays can be tuned without them, by their batch size)"
+        names = ", ".join(knobs) or (
+            "no knobs (only arrays can be tuned without them, by their batch size)"
         )
         findings[key] = f"{getattr(request.call_source, key)} takes {names}"
         # the other knobs of a space are attributes of the model, which any data can be tuned with

@@ -61,19 +61,10 @@ _DEADLINE_SECONDS = 60.0
 # of a GPU: ample for one layer
 _TRIAL_BYTES = 2**30
 _AGAIN = "Correct this, then run autofit doctor again."
-_PLAIN = (
-    "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then starts its own "
-    "interpreter."
-)
-_COMPILING = (
-    "CUDA may be compiling the backend's code for this GPU, once: "
-    "run autofit doctor again."
-)
 _IMPORT = (
     'Make python -c "import keras" work, in a new environment if necessary, or try '
     "--launch plain."
 )
-_MEMORY = "End the processes that hold the memory."
 _STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 
@@ -332,11 +323,17 @@ def _trial(backend: Backend, machine: Machine, placement: Placement) -> Finding:
 
 def _remedy(outcome: Outcome, backend: Backend, *, is_on_gpu: bool) -> str:
     if outcome.is_oom:
-        return _MEMORY
+        return "End the processes that hold the memory."
     if outcome is Outcome.TIMEOUT and is_on_gpu:
-        return _COMPILING
+        return (
+            "CUDA may be compiling the backend's code for this GPU, once: run autofit "
+            "doctor again."
+        )
     if outcome is not Outcome.ERROR:
-        return _PLAIN
+        return (
+            "Use --launch plain (in Python, options={'launch': 'plain'}): each trial then "
+            "starts its own interpreter."
+        )
     if not is_on_gpu:
         return _IMPORT
     return (

@@ -99,7 +99,11 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
     handler = signal.getsignal(signal.SIGTERM)
     named = os.environ.get("RAY_ADDRESS", "") if address == "ray" else address
     try:
-        _require_listener(named)
+        # Ray itself would try for minutes where no server listens
+        parts = urlsplit(named if "://" in named else f"//{named}")
+        if parts.hostname and parts.port:
+            place = (parts.hostname, parts.port)
+            socket.create_connection(place, timeout=_ANSWER_SECONDS).close()
         url = "auto" if address == "ray" else address
         ray.init(
             url, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
@@ -117,14 +121,6 @@ def _connect(ray: Any, address: str, ship: Path | None) -> Callable[[], None]:
         ):
             signal.signal(signal.SIGTERM, handler)
     return ray.shutdown  # type: ignore[no-any-return]  # Ray has no types
-
-
-def _require_listener(address: str) -> None:
-    """Raise OSError if no server listens at an address, where Ray itself would try for minutes."""
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    if parts.hostname and parts.port:
-        place = (parts.hostname, parts.port)
-        socket.create_connection(place, timeout=_ANSWER_SECONDS).close()
 
 
 def _gpu_count(settings: TuneSettings, *, has_gpus: bool) -> int:
@@ -151,30 +147,23 @@ def _check_hosts(
     )
     lacking = set()
     for request, count in zip(requests, gpus, strict=True):
-        exact = _exact_labels(request.host_labels)
-        if not any(_can_tune(host, count, exact) for host in hosts):
+        # a label may also be a condition, such as !in(a, b), which only Ray can check
+        exact = {
+            label: value
+            for label, value in request.host_labels.items()
+            if not {"!", "("} & set(value)
+        }
+        if not any(
+            host["Resources"].get("GPU", 0) >= count
+            and exact.items() <= host["Labels"].items()
+            for host in hosts
+        ):
             needs = [counted(count, "GPU")] if count else []
             needs += [f"{label}={value}" for label, value in exact.items()]
             lacking.add(", ".join(needs))
     for needs_of_cells in sorted(lacking):
         consequence = "cells that need it wait until such a host joins the cluster"
         notify(f"no host has {needs_of_cells}: {consequence}")
-
-
-def _exact_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    # a label may also be a condition, such as !in(a, b), which only Ray can check
-    return {
-        label: value for label, value in labels.items() if not {"!", "("} & set(value)
-    }
-
-
-def _can_tune(
-    host: Mapping[str, Any], gpu_count: int, labels: Mapping[str, str]
-) -> bool:
-    if host["Resources"].get("GPU", 0) < gpu_count:
-        return False
-    own: Mapping[str, str] = host["Labels"]
-    return labels.items() <= own.items()
 
 
 def _submit(

@@ -40,8 +40,6 @@ _OTHERS = {
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"
 _BY_BUS = "PCI_BUS_ID"
-# at the beginning of CUDA_VISIBLE_DEVICES; other values hide all GPUs
-_NAMES_A_GPU = re.compile(r"\s*(\d|GPU-|MIG-)")
 # reasons why a clock is lowered under load, by NVML's bit
 _THROTTLES = {
     0x04: "power cap",
@@ -98,8 +96,10 @@ def choose_placement(machine: Machine, device: str) -> Placement:
         raise UsageError(f"{problem}; to tune on the CPU, write cpu", key="device")
     if device == "auto":
         return Placement()
-    listed = ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices)
-    listed = listed or "none that the NVIDIA driver reports"
+    listed = (
+        ", ".join(f"gpu:{gpu.index} ({gpu.name})" for gpu in machine.devices)
+        or "none that the NVIDIA driver reports"
+    )
     rule = f"{count} devices must be different GPUs of one model; " if count > 1 else ""
     raise UsageError(
         f"{device!r} is not on this machine; {rule}available GPUs: {listed}",
@@ -125,7 +125,8 @@ def _require_order() -> None:
 
 def _unusable() -> str:
     """Return why the GPU on which programs may train here cannot be used; empty without one."""
-    if _NAMES_A_GPU.match(os.environ.get(_VISIBLE, "0")):
+    # values that begin in another way hide all GPUs
+    if re.match(r"\s*(\d|GPU-|MIG-)", os.environ.get(_VISIBLE, "0")):
         if names := _without_memory():
             return (
                 f"the driver does not report the memory of {', '.join(names)}, as of GPUs that "

@@ -77,47 +77,37 @@ def update_in_words(record: TuneRecord, now: int, own: int) -> str:
 
 def _sentence_on(part: BatchDependence, record: TuneRecord, now: int, own: int) -> str:
     if part.kind == "schedule":
-        return _of_schedule(record, part, now, own)
+        text = f"{part.name} counts train steps: {_epoch(record, now, own)}"
+        if part.arguments:
+            verb = "divide" if now > own else "multiply"
+            ratio = max(now, own) / min(now, own)
+            text += f"; {verb} {', '.join(part.arguments)} by {ratio:.4g}"
+            if record.description.model_takes_batch:
+                text += ", unless build_model computes them from batch_size"
+        return text
     if part.kind == "normalization":
-        return _of_normalization(record, part, now, own)
+        devices = record.placement.count
+        on_each = now // devices
+        averaged = counted(on_each, "sample")
+        if record.effective_batch_size is not None:
+            return f"{part.name} still averages {averaged}"
+        is_fewer = now <= own and on_each < _FEW_TO_NORMALIZE
+        text = f"{part.name} averages {averaged} instead of {own // devices}"
+        return text if is_fewer else ""
     if part.kind == "loss":
         return (
             f"the loss {part.name} is of a batch as a whole: of {now:,} samples instead "
             f"of {own:,}"
         )
     if part.kind == "sum":
-        ratio = f"{now / own:.2g}"
-        return f"the loss {part.name} adds up its samples: gradients are {ratio} times as large"
+        times = f"{now / own:.2g} times"
+        return (
+            f"the loss {part.name} adds up its samples: gradients are {times} as large"
+        )
     return (
         f"{part.name} gets {counted(now, 'sample')} at a time instead of {own:,}: what it compares "
         "or adds up in a batch changes"
     )
-
-
-def _of_schedule(
-    record: TuneRecord, schedule: BatchDependence, now: int, own: int
-) -> str:
-    text = f"{schedule.name} counts train steps: {_epoch(record, now, own)}"
-    if not schedule.arguments:
-        return text
-    verb = "divide" if now > own else "multiply"
-    ratio = max(now, own) / min(now, own)
-    text += f"; {verb} {', '.join(schedule.arguments)} by {ratio:.4g}"
-    if record.description.model_takes_batch:
-        text += ", unless build_model computes them from batch_size"
-    return text
-
-
-def _of_normalization(
-    record: TuneRecord, layer: BatchDependence, now: int, own: int
-) -> str:
-    devices = record.placement.count
-    on_each = now // devices
-    if record.effective_batch_size is not None:
-        return f"{layer.name} still averages {counted(on_each, 'sample')}"
-    if now > own or on_each >= _FEW_TO_NORMALIZE:
-        return ""
-    return f"{layer.name} averages {counted(on_each, 'sample')} instead of {own // devices}"
 
 
 def _epoch(record: TuneRecord, now: int, own: int) -> str:

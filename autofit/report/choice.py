@@ -38,8 +38,6 @@ NO_GAIN = "no gain"
 _EVEN = 0.5
 # share of an epoch that passes before its steps begin: a larger one is named
 _MUCH_OF_EPOCH = 0.2
-# its learning rate grows with the batch size; that of other optimizers grows with the square root
-_LINEAR = "SGD"
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ def baseline(record: TuneRecord) -> Answer | None:
     config = record.speedup.baseline
     finished = [
         trial
-        for trial in (*record.runs, *record.searched)
+        for trial in record.readings
         if trial.config == config and trial.samples_per_second
     ]
     beside = [trial for trial in finished if trial.stage is Stage.BESIDE]
@@ -272,7 +270,8 @@ def _consequences(record: TuneRecord, answer: Answer) -> str:
     if any(changes_of_training(record, answer)):
         return f"{update}: compare the validation loss"
     name = record.description.optimizer
-    factor = now / before if name == _LINEAR else math.sqrt(now / before)
+    # with SGD, the rate grows with the batch size; with others, with its square root
+    factor = now / before if name == "SGD" else math.sqrt(now / before)
     with_it = f"with {name} " if name else ""
     rate = f"{with_it}try {factor:.2g} times the learning rate"
     return f"{update}: {rate}, and compare the validation loss"
@@ -362,9 +361,9 @@ def bottleneck_sentence(record: TuneRecord) -> str:
 
 
 def _other_work(record: TuneRecord) -> str:
-    runs = (*record.searched, *record.runs)
     disturbed = []
     throttles: set[str] = set()
+    runs = record.readings
     for trial in runs:
         conditions = trial.measurement.conditions
         if conditions is not None:

@@ -15,12 +15,7 @@ from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT
 from autofit.workload.inputs.kinds import KINDS, rendered
 
-# arguments of `fit`
-_ARRAYS = ("x", "y", "sample_weight")
 _IMPORT_TENSORFLOW = "import tensorflow as tf"
-_TO_CHANGE = '# in your program, where "..." stands for what it passes already:'
-_WATCH = "# to compare: callbacks=[autofit.Watch(result{})]"
-_VARIABLES = "# replace ${NAME} by the value of the environment variable"
 # of a line of a comment, and of a call on one line: both fit 80 columns when indented twice
 _COMMENT_CHARACTERS = 72
 _LINE_CHARACTERS = 60
@@ -52,9 +47,13 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
         )
     lines.append(_lines(f"model.{source.call}", arguments))
     if source.call == FIT:
-        lines.append(_WATCH.format("" if is_fastest else ", same_batch=True"))
+        option = "" if is_fastest else ", same_batch=True"
+        lines.append(f"# to compare: callbacks=[autofit.Watch(result{option})]")
     code = "\n".join(lines)
-    return f"{_VARIABLES}\n{code}" if "${" in code else code
+    if "${" in code:
+        note = "# replace ${NAME} by the value of the environment variable"
+        code = f"{note}\n{code}"
+    return code
 
 
 def _head(record: TuneRecord) -> list[str]:
@@ -80,7 +79,12 @@ def _head(record: TuneRecord) -> list[str]:
         lines.append(_IMPORT_TENSORFLOW)
     if lines:
         lines = [*dict.fromkeys(lines), ""]
-    lines += [_TO_CHANGE] if source.elided else source.settings
+    if source.elided:
+        lines.append(
+            '# in your program, where "..." stands for what it passes already:'
+        )
+    else:
+        lines += source.settings
     if source.dtype_policy:
         lines.append(f"keras.mixed_precision.set_dtype_policy({source.dtype_policy!r})")
     return lines
@@ -93,15 +97,22 @@ def _is_distributed(record: TuneRecord) -> bool:
 def _model_lines(record: TuneRecord) -> list[str]:
     """Return the lines that build the model; none if the user's program has the same already."""
     source = record.call_source
-    assignment = f"model = {_model(record)}"
-    if not _is_distributed(record):
-        is_in_program = source.elided and not source.dtype_policy
-        return (
-            []
-            if is_in_program and assignment == f"model = {source.model}"
-            else [assignment]
-        )
-    return BACKENDS[record.description.backend]().distributed_lines(assignment)
+    given: dict[str, Any] = {}
+    if record.description.model_takes_batch and record.config.batch_size:
+        given["batch_size"] = record.config.batch_size
+    if record.description.accumulates_by == "build_model":
+        given |= record.optimizer_kwargs
+    model = source.model
+    if given:
+        opened = model[:-1]
+        comma = "" if opened.endswith("(") else ", "
+        model = f"{opened}{comma}{', '.join(_keywords(given))})"
+    if _is_distributed(record):
+        backend = BACKENDS[record.description.backend]()
+        return backend.distributed_lines(f"model = {model}")
+    if source.elided and not source.dtype_policy and not given:
+        return []
+    return [f"model = {model}"]
 
 
 def _settings_of_model(record: TuneRecord) -> list[str]:
@@ -187,7 +198,7 @@ def _data(
     made = _lines(name, arguments)
     if key == "validation" or not KINDS[description.input_kind].fit_makes_batches:
         return [made], []
-    parts = _ARRAYS[: description.batch_parts or 1]
+    parts = ("x", "y", "sample_weight")[: description.batch_parts or 1]
     names = "(x,)" if description.batch_parts == 1 else ", ".join(parts)
     if source.call == PREDICT:
         parts = parts[:1]
@@ -216,39 +227,25 @@ def _python(knobs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def kwargs_as_python(record: TuneRecord | Answer) -> str:
-    """Return the arguments of a result as Python assignments."""
-    kwargs = {**kwargs_of(record), "data_kwargs": _python(record.data_kwargs)}
+def kwargs_as_python(answer: Answer) -> str:
+    """Return the arguments of an answer as Python assignments."""
+    kwargs = {**kwargs_of(answer), "data_kwargs": _python(answer.data_kwargs)}
     lines = [f"{name} = {values!r}" for name, values in kwargs.items()]
-    if AUTOTUNE in record.data_kwargs.values():
+    if AUTOTUNE in answer.data_kwargs.values():
         lines = [_IMPORT_TENSORFLOW, "", *lines]
     return "\n".join(lines)
 
 
-def kwargs_of(record: TuneRecord | Answer) -> dict[str, dict[str, Any]]:
+def kwargs_of(answer: Answer) -> dict[str, dict[str, Any]]:
     """Return the arguments of data and `fit`, and those of `compile` and the optimizer if any."""
     kwargs = {
-        "data_kwargs": dict(record.data_kwargs),
-        "fit_kwargs": dict(record.fit_kwargs),
+        "data_kwargs": dict(answer.data_kwargs),
+        "fit_kwargs": dict(answer.fit_kwargs),
     }
     for name in ("compile_kwargs", "optimizer_kwargs"):
-        if given := getattr(record, name):
+        if given := getattr(answer, name):
             kwargs[name] = dict(given)
     return kwargs
-
-
-def _model(record: TuneRecord) -> str:
-    expression = record.call_source.model
-    given: dict[str, Any] = {}
-    if record.description.model_takes_batch and record.config.batch_size:
-        given["batch_size"] = record.config.batch_size
-    if record.description.accumulates_by == "build_model":
-        given |= record.optimizer_kwargs
-    if not given:
-        return expression
-    opened = expression[:-1]
-    comma = "" if opened.endswith("(") else ", "
-    return f"{opened}{comma}{', '.join(_keywords(given))})"
 
 
 def _settings(name: str, values: Mapping[str, Any]) -> list[str]:

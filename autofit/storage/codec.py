@@ -112,11 +112,6 @@ def trial_of(stored: FrozenTrial, limits: Limits) -> Trial:
     for own, _ in stored_trials([stored]):
         return own
     config = _CONFIGS.validate_python(FitConfig.of(stored.params).values())
-    return Trial(config, _measurement_of(stored, limits), number=stored.number)
-
-
-def _measurement_of(stored: FrozenTrial, limits: Limits) -> Measurement:
-    """Return what another objective measured, by its value and its constraints."""
     evidence = Evidence("reported by the objective")
     device = stored.constraints.get(DEVICE_MEMORY)
     host = stored.constraints.get(HOST_MEMORY)
@@ -126,16 +121,20 @@ def _measurement_of(stored: FrozenTrial, limits: Limits) -> Measurement:
             outcome = Outcome.DEVICE_OOM
         elif (host or 0) > 0:
             outcome = Outcome.HOST_OOM
-        return Measurement(outcome, evidence)
-    return Measurement(
-        Outcome.OK,
-        evidence,
-        samples_per_second=stored.value,
-        compute_samples_per_second=stored.user_attrs.get("compute_samples_per_second"),
-        input_samples_per_second=stored.user_attrs.get("input_samples_per_second"),
-        device_peak_bytes=_peak_bytes(device, limits.device_bytes or 0),
-        host_peak_bytes=_peak_bytes(host, limits.host_bytes),
-    )
+        measured = Measurement(outcome, evidence)
+    else:
+        measured = Measurement(
+            Outcome.OK,
+            evidence,
+            samples_per_second=stored.value,
+            compute_samples_per_second=stored.user_attrs.get(
+                "compute_samples_per_second"
+            ),
+            input_samples_per_second=stored.user_attrs.get("input_samples_per_second"),
+            device_peak_bytes=_peak_bytes(device, limits.device_bytes or 0),
+            host_peak_bytes=_peak_bytes(host, limits.host_bytes),
+        )
+    return Trial(config, measured, number=stored.number)
 
 
 def _peak_bytes(violation: float | None, limit_bytes: int) -> int | None:

@@ -113,7 +113,10 @@ def opened(storage: str | None) -> Iterator[BaseStorage]:
             yield JournalStorage(JournalFileBackend(str(file)))
             return
         if _is_path(storage):
-            url = _exact_url(str(file))
+            # SQLAlchemy unquotes the URL, then SQLite the name of the file
+            path = f"file:{quote(str(file))}"
+            exact = URL.create("sqlite", database=path, query={"uri": "true"})
+            url = exact.render_as_string()
         try:
             backend = _database(url)
         except DBAPIError:
@@ -139,13 +142,6 @@ def _quiet_optuna() -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(level)
-
-
-def _exact_url(path: str) -> str:
-    """Return the URL of an SQLite file whose path may contain characters that URLs use."""
-    # SQLAlchemy unquotes the URL, then SQLite the name of the file
-    url = URL.create("sqlite", database=f"file:{quote(path)}", query={"uri": "true"})
-    return url.render_as_string()
 
 
 def _database(url: str) -> RDBStorage:

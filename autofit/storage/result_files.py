@@ -28,9 +28,10 @@ from autofit.records.units import format_bytes
 # The keys of a study's attributes: the prefix of the results (one per budget), the key that similar
 # tunes share, the fingerprint of the described model, and the limits below results that failed in
 # the user's training.
-RECORD, WARM_START_KEY, MODEL, FAILED = (
-    f"autofit:{key}" for key in ("record", "kin", "model", "failed")
-)
+RECORD = "autofit:record"
+WARM_START_KEY = "autofit:kin"
+MODEL = "autofit:model"
+FAILED = "autofit:failed"
 
 StrPath = str | os.PathLike[str]
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)

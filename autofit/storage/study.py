@@ -55,7 +55,8 @@ class TuningStudy:
     @connection.explained()
     def _open(self, *, fresh: bool) -> None:
         if fresh:
-            self.remove()
+            with contextlib.suppress(KeyError):
+                self._backend.delete_study(self._study_id())
         optuna.create_study(
             storage=self._backend,
             study_name=self._name,
@@ -76,12 +77,6 @@ class TuningStudy:
         # looked up each time: SQLite gives the id of a study that another process deleted to the
         # next new one
         return self._backend.get_study_id_from_name(self._name)
-
-    @property
-    def failed_bytes(self) -> Mapping[str, int]:
-        """The limits below results that failed in the user's training, by their names."""
-        failed: Mapping[str, int] | None = self.attributes.get(FAILED)
-        return failed or {}
 
     def resume(self, limits: Limits) -> None:
         """Take up the trials that earlier runs of this tune have stored and that count."""
@@ -106,11 +101,6 @@ class TuningStudy:
             self._open(fresh=True)
         self.set_attribute(MODEL, fingerprint)
         return is_other
-
-    @connection.explained()
-    def remove(self) -> None:
-        with contextlib.suppress(KeyError):
-            self._backend.delete_study(self._study_id())
 
     def close(self) -> None:
         self._opened.close()

@@ -21,31 +21,14 @@ from autofit.tuning.policy import Stop
 from autofit.tuning.problem import Problem
 
 
-def answers_of(
-    problem: Problem,
-    readings: Sequence[Trial],
-    rounds: Sequence[claims.Round],
-    stop: Stop,
-) -> tuple[Answer, Answer | None]:
-    """Make the answers: the fastest config, and that of the own batch size.
-
-    The latter may be the same, or None.
-    """
-    assert stop.choice is not None, "a trial may be chosen"
-    own = stop.choice.own
-    fastest = _answer(problem, readings, rounds, stop, stop.choice.fastest)
-    if own is None:
-        return fastest, None
-    return fastest, _answer(problem, readings, rounds, stop, own)
-
-
-def _answer(
+def answer_of(
     problem: Problem,
     readings: Sequence[Trial],
     rounds: Sequence[claims.Round],
     stop: Stop,
     config: FitConfig,
 ) -> Answer:
+    """Make the answer of a config that was chosen when the tune stopped."""
     assert stop.choice is not None
     beliefs = stop.choice.beliefs
     baseline = problem.baseline
@@ -59,11 +42,20 @@ def _answer(
     )
     is_other = is_known and config != baseline
     speedup = claims.speedup(config, baseline, rounds) or Speedup(baseline, outcome)
-    if speedup.is_shown or speedup.is_loss or not is_other:
-        rate, spread = _figures(config, further or trials, rounds)
-    else:
+    counted = further or trials
+    rate = statistics.median(trial.samples_per_second for trial in counted)
+    spread = counted[0].measurement.spread
+    logs = claims.log_rates(config, rounds)
+    if is_other and not (speedup.is_shown or speedup.is_loss):
         rate, spread = beliefs.rate(config)
         speedup = beliefs.speedup(config, baseline)
+    elif logs:
+        # the median of the runs beside others
+        rate = math.exp(statistics.median(logs))
+        others = [
+            claims.log_rates(each, rounds) for each in rounds[0] if each != config
+        ]
+        spread = math.expm1(pooled_half_width(logs, *others))
     if is_known and config == baseline:
         speedup = claims.speedup_of(baseline, 0.0, 0.0, speedup.pairs)
     return Answer(
@@ -77,21 +69,3 @@ def _answer(
         confirmed=bool(further),
         needed_seconds=stop.needed_seconds,
     )
-
-
-def _figures(
-    config: FitConfig,
-    counted: Sequence[Trial],
-    rounds: Sequence[claims.Round],
-) -> tuple[float, float | None]:
-    """Return the median rate of the runs of a config beside others, and its spread.
-
-    Without them, return those of the `counted` runs.
-    """
-    logs = claims.log_rates(config, rounds)
-    if not logs:
-        rate = statistics.median(trial.samples_per_second for trial in counted)
-        return rate, counted[0].measurement.spread
-    rate = math.exp(statistics.median(logs))
-    others = (claims.log_rates(other, rounds) for other in rounds[0] if other != config)
-    return rate, math.expm1(pooled_half_width(logs, *others))

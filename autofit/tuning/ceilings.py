@@ -20,14 +20,14 @@ _CEILING_SHARE = 0.85
 class Ceilings(NamedTuple):
     """The rates of step and input alone in samples/s, which bound that of training.
 
-    `run` is the rate of the run that read them. A rate is None if none was read, or if it is below
-    that of the whole `fit`, because the machine was slower when it was measured.
+    The last is the rate of the run that read them. A rate is None if none was read, or if it is
+    below that of the whole `fit`, because the machine was slower when it was measured.
     """
 
     bottleneck: Bottleneck = "unknown"
-    compute: float | None = None
-    input: float | None = None
-    run: float | None = None
+    compute_samples_per_second: float | None = None
+    input_samples_per_second: float | None = None
+    ceilings_run_samples_per_second: float | None = None
 
 
 def ceilings_of(answer: Answer, measured: Sequence[Measurement]) -> Ceilings:
@@ -42,10 +42,6 @@ def ceilings_of(answer: Answer, measured: Sequence[Measurement]) -> Ceilings:
     if not complete:
         return Ceilings()
     _, nearest = min(complete, key=lambda pair: abs(pair[0]))
-    return _read_by(nearest, answer)
-
-
-def _read_by(nearest: Measurement, answer: Answer) -> Ceilings:
     of_epochs = nearest.samples_per_second or 0.0
     run = nearest.steady_samples_per_second or of_epochs
     # the answer's rate in steady training, as far as the run shows how much more that is

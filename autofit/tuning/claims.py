@@ -51,8 +51,6 @@ def speedup(
     pairs = len(logs)
     if not pairs:
         return None
-    if config == baseline:
-        return speedup_of(baseline, 0.0, 0.0, pairs)
     return speedup_of(
         baseline, *welch_interval(logs, log_rates(baseline, rounds)), pairs
     )

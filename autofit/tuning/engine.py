@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from autofit.errors import AutofitError, TuneError
+from autofit.errors import TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit
 from autofit.records.result import ROUNDS, FailedTune, TuneLog, TuneRecord
@@ -29,7 +30,7 @@ from autofit.storage import result_files
 from autofit.storage.study import TuningStudy
 from autofit.trial.launcher import Launcher
 from autofit.tuning import claims
-from autofit.tuning.answers import answers_of
+from autofit.tuning.answers import answer_of
 from autofit.tuning.claims import Claim, Round
 from autofit.tuning.policy import LOOP, Compare, Policy, Run, Stop
 from autofit.tuning.problem import Problem, build_problem, notices
@@ -37,17 +38,13 @@ from autofit.tuning.record import no_result_error, nothing_fits_error, record_of
 from autofit.tuning.request import TuneRequest
 from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 
-_TO_SHOW = "to show what is gained over the baseline"
-# memory is estimated for these multiples of the baseline's batch size
-_ESTIMATED_BATCHES = (1, 4, 16, 64)
-
 
 def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
     """Find the fastest config that fits, compare it with the baseline, and store the result."""
     engine = _Engine(request, launcher, emit)
     try:
         return engine.run()
-    except AutofitError as error:
+    except TuneError as error:
         engine.fail(error)
         raise
     finally:
@@ -83,7 +80,9 @@ class _Engine:
         self.study = TuningStudy(
             settings.storage, request.fingerprint(), emit, fresh=settings.options.fresh
         )
-        self._request = request.under(self.study.failed_bytes)
+        self._request = request.under(
+            self.study.attributes.get(result_files.FAILED) or {}
+        )
         self.study.resume(self._request.limits)
         self._runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
@@ -95,23 +94,39 @@ class _Engine:
         problem = self._pose(self._description)
         stop, claim = self._loop(problem)
         readings = self.study.trials()
-        if stop.choice is None:
+        choice = stop.choice
+        if choice is None:
             for trial in readings:
                 raise_user_error(trial.measurement)
             raise no_result_error(problem, self._runner.budget, readings, stop.reason)
-        answers = answers_of(problem, readings, claim.rounds, stop)
+        make = partial(answer_of, problem, readings, claim.rounds, stop)
+        own = None if choice.own is None else make(choice.own)
+        answers = (make(choice.fastest), own)
         record = record_of(problem, self._log(), answers, stop.reason)
         self.study.set_attribute(
             self._request.result_key(), result_files.encode(record)
         )
-        self.study.set_labels(_labels_of(record))
+        # the answers in words, for Optuna's tools
+        labels = {"at your batch": record.same_batch, "fastest": record.fastest}
+        for name, answer in labels.items():
+            if answer is not None:
+                rate = format_rate(answer.samples_per_second)
+                self.study.set_labels({name: f"{answer.config}: {rate} samples/s"})
         return record
 
     def _loop(self, problem: Problem) -> tuple[Stop, Claim]:
         """Run what the policy decides until it stops; return that, and its claim."""
         policy = Policy(problem, self._describing_seconds)
         budget = self._runner.budget
-        sampler = _sampler_of(problem)
+        sampler = problem.request.settings.options.sampler
+        if sampler is not None:
+            # to what is predicted to fit
+            sampler = BoundedSampler(
+                sampler,
+                problem.space,
+                baseline=problem.baseline,
+                **vars(problem.context),
+            )
         claim = claims.NONE
         while True:
             readings = self.study.trials()
@@ -139,9 +154,9 @@ class _Engine:
         for number in range(ROUNDS):
             rates = dict[FitConfig, float]()
             for config in claims.order(step.configs, number):
-                trial = self._run(
-                    problem, Run(config, Stage.BESIDE, _TO_SHOW, math.inf)
-                )
+                why = "to show what is gained over the baseline"
+                step_beside = Run(config, Stage.BESIDE, why, math.inf)
+                trial = self._run(problem, step_beside)
                 if trial is None or not trial.samples_per_second:
                     return []
                 rates[config] = trial.samples_per_second
@@ -154,10 +169,20 @@ class _Engine:
         Return None if `max_seconds` cut off a run of a config that had run before.
         """
         config = step.config
-        decided_after = self._runner.budget.seconds()
-        trial = self._measure(problem, step)
-        if trial is None:
-            return None
+        runner = self._runner
+        decided_after = runner.budget.seconds()
+        readings = self.study.trials()
+        activity = Activity(self._doing(problem, step), config, why=step.why)
+        if step.stage is Stage.SEARCH:
+            # what is delivered runs again, and then with a full queue
+            is_ample = Memory(problem.context, readings).is_ample(config)
+            trial = runner.measure(
+                config, activity, readings, step.most_seconds, reads_memory=not is_ample
+            )
+        else:
+            trial = runner.confirm(config, activity, readings)
+            if trial.measurement.ran_out_of_time and not runner.budget.seconds_left():
+                return None
         trial = replace(
             trial, why=step.why, stage=step.stage, decided_after=decided_after
         )
@@ -172,23 +197,6 @@ class _Engine:
             consequence = "what only this configuration has is left out"
             self._emit(f"your code fails with {config} ({reason}); {consequence}")
         return trial
-
-    def _measure(self, problem: Problem, step: Run) -> Trial | None:
-        config = step.config
-        runner = self._runner
-        readings = self.study.trials()
-        activity = Activity(self._doing(problem, step), config, why=step.why)
-        if step.stage is Stage.SEARCH:
-            # what is delivered runs again, and then with a full queue
-            is_ample = Memory(problem.context, readings).is_ample(config)
-            return runner.measure(
-                config, activity, readings, step.most_seconds, reads_memory=not is_ample
-            )
-        trial = runner.confirm(config, activity, readings)
-        is_cut_off = (
-            trial.measurement.ran_out_of_time and not runner.budget.seconds_left()
-        )
-        return None if is_cut_off else trial
 
     def _doing(self, problem: Problem, step: Run) -> str:
         """Return what a step is, in words."""
@@ -209,7 +217,8 @@ class _Engine:
         runner = self._runner
         asked = request.asked_baseline
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
-        sizes = [usual * factor for factor in _ESTIMATED_BATCHES]
+        # memory is estimated for these multiples of the baseline's batch size
+        sizes = [usual * factor for factor in (1, 4, 16, 64)]
         described = runner.describe(asked, batch_sizes=(*sizes, 1))
         smallest = replace(
             asked,
@@ -230,8 +239,10 @@ class _Engine:
         request = self._request
         # of the same source code, or the study would be another
         if self.study.forget_other_model(description.fingerprint):
-            what = "the model or the shape of its data has changed"
-            self._emit(f"{what}; the trials of earlier tunes are deleted")
+            self._emit(
+                "the model or the shape of its data has changed; the trials of earlier tunes "
+                "are deleted"
+            )
         self.study.set_labels(request.labels())
         similar = self.study.similar_trials(request.warm_start_key(description))
         if request.settings.options.fresh:
@@ -249,10 +260,8 @@ class _Engine:
             self._emit(text)
         return problem
 
-    def fail(self, error: AutofitError) -> None:
+    def fail(self, error: TuneError) -> None:
         """Add the record of the tune to an error."""
-        if not isinstance(error, TuneError):
-            return
         needed: dict[str, Any] = {
             name: getattr(error, name, None)
             for name in ("memory", "batch_size", "needed_bytes")
@@ -280,26 +289,3 @@ class _Engine:
             placement=request.placement,
             study=request.fingerprint(),
         )
-
-
-def _labels_of(record: TuneRecord) -> dict[str, str]:
-    """Return the answers in words, for Optuna's tools."""
-    labels = {}
-    for name, answer in (
-        ("at your batch", record.same_batch),
-        ("fastest", record.fastest),
-    ):
-        if answer is not None:
-            rate = format_rate(answer.samples_per_second)
-            labels[name] = f"{answer.config}: {rate} samples/s"
-    return labels
-
-
-def _sampler_of(problem: Problem) -> BoundedSampler | None:
-    """Return the user's sampler, bounded to what is predicted to fit; None without one."""
-    other = problem.request.settings.options.sampler
-    if other is None:
-        return None
-    return BoundedSampler(
-        other, problem.space, baseline=problem.baseline, **vars(problem.context)
-    )

@@ -53,7 +53,11 @@ def estimate(
     largest = None
     if described.gpus:
         device = ", ".join(names)
-        _require_estimate(described, device)
+        if not any(gpu.footprints for gpu in described.gpus):
+            problem = described.gpus[0].problem
+            raise NoTrialFinishedError(
+                f"memory cannot be estimated for {device}: {problem}"
+            )
     elif not described.footprints:
         raise NoTrialFinishedError(
             f"memory cannot be estimated without training: {described.estimate_problem}. "
@@ -81,13 +85,6 @@ def estimate(
         tuple(rows),
         largest,
     )
-
-
-def _require_estimate(described: Description, gpus: str) -> None:
-    """Raise `NoTrialFinishedError` if there is an estimate for none of the GPUs."""
-    if not any(gpu.footprints for gpu in described.gpus):
-        problem = described.gpus[0].problem
-        raise NoTrialFinishedError(f"memory cannot be estimated for {gpus}: {problem}")
 
 
 class _Estimates:

@@ -161,13 +161,14 @@ class Policy:
         """Return the run that is worth most, or why none is."""
         runs = [trial for trial in readings if trial.stage in LOOP]
         seconds = self._seconds_for_a_trial(readings, seconds_left)
-        expected = trial_seconds(
-            [trial for trial in runs if trial.stage is Stage.SEARCH]
-        )
-        if reason := self._used_up(runs) or self._too_short(
-            seconds, expected, seconds_left
-        ):
+        expected = trial_seconds([run for run in runs if run.stage is Stage.SEARCH])
+        if reason := self._used_up(runs):
             return reason
+        if seconds <= expected:
+            left = f"leaves {seconds_left:.0f} s, too few for another trial and a run of the choice"
+            if seconds_left < 1:
+                left = "is used up"
+            return f"max_seconds ({self._max_seconds:g}) {left}"
         # with time for few runs, hardly any would follow one that is only made to learn from
         decision = self._search.propose(
             readings, is_short=seconds < _FEW_RUNS * expected
@@ -180,11 +181,10 @@ class Policy:
         is_young = len(runs) < _FEWEST_RUNS and not self._problem.warm_start
         if decision.stop_reason and (is_again or not is_young):
             return decision.stop_reason
-        if is_again:
-            return Run(proposal.config, Stage.AGAIN, str(proposal), seconds)
-        if no_new is not None:
+        if no_new is not None and not is_again:
             return no_new
-        return Run(proposal.config, Stage.SEARCH, str(proposal), seconds)
+        stage = Stage.AGAIN if is_again else Stage.SEARCH
+        return Run(proposal.config, stage, str(proposal), seconds)
 
     def _used_up(self, runs: Sequence[Trial]) -> str | None:
         """Return why no run may follow, whatever it is worth."""
@@ -202,20 +202,6 @@ class Policy:
         }:
             return f"the first {len(runs)} trials all timed out or crashed"
         return None
-
-    def _too_short(
-        self,
-        seconds: float,
-        expected: float,
-        seconds_left: float,
-    ) -> str | None:
-        """Return why a trial that is expected to take some seconds has too few."""
-        if seconds > expected:
-            return None
-        left = f"leaves {seconds_left:.0f} s, too few for another trial and a run of the choice"
-        if seconds_left < 1:
-            left = "is used up"
-        return f"max_seconds ({self._max_seconds:g}) {left}"
 
     def _seconds_for_a_trial(
         self, readings: Sequence[Trial], seconds_left: float

@@ -76,9 +76,18 @@ def build_problem(
     left.
     """
     space = build_space_of(request, description)
-    _require_memory(
-        request, description, space.batch_size[0] if space.batch_size else None
-    )
+    smallest = space.batch_size[0] if space.batch_size else None
+    limit_bytes = request.limits.device_bytes
+    needed_bytes = least_device_bytes(description, smallest or 1)
+    if limit_bytes is not None and needed_bytes > limit_bytes:
+        raise NothingFitsError(
+            "device",
+            smallest,
+            needed_bytes,
+            limit_bytes,
+            estimated=True,
+            is_lowered=request.lowered.get("device_bytes") == limit_bytes,
+        )
     whole = request.baseline(description)
     baseline = space.canonical(
         FitConfig.of({knob: getattr(whole, knob) for knob in space.knobs()})
@@ -96,24 +105,6 @@ def build_problem(
             key="effective_batch_size",
         )
     return Problem(request, description, space, baseline, tuple(similar))
-
-
-def _require_memory(
-    request: TuneRequest, description: Description, smallest: int | None
-) -> None:
-    """Raise `NothingFitsError` if the smallest batch cannot fit."""
-    limit_bytes = request.limits.device_bytes
-    needed_bytes = least_device_bytes(description, smallest or 1)
-    if limit_bytes is not None and needed_bytes > limit_bytes:
-        is_lowered = request.lowered.get("device_bytes") == limit_bytes
-        raise NothingFitsError(
-            "device",
-            smallest,
-            needed_bytes,
-            limit_bytes,
-            estimated=True,
-            is_lowered=is_lowered,
-        )
 
 
 def build_space_of(request: TuneRequest, description: Description) -> SearchSpace:
@@ -179,16 +170,16 @@ def _batch_sizes(
     request: TuneRequest, description: Description, space: SearchSpace
 ) -> tuple[int, ...] | None:
     """Return the batch sizes of a space, with that of the baseline or it alone, as is asked."""
-    sizes: tuple[int, ...] | None = space.batch_size
     if description.fixed_batch_size is not None:
         return (description.fixed_batch_size,)
+    sizes = space.batch_size
     if sizes is None:
         return None
     own = request.baseline(description).batch_size or 1
     if request.settings.batch_size == KEEP:
         return (own,)
     if request.changes_learning and own <= (description.sample_count or own):
-        return tuple(sorted({own, *sizes}))
+        sizes = tuple(sorted({own, *sizes}))
     return sizes
 
 
@@ -198,7 +189,25 @@ def _workers(
     """Return what a space has of workers and their processes, by the kind of the data."""
     kind = KINDS[description.input_kind]
     if kind.has_processes:
-        return _of_processes(description, space, present)
+        # the workers are processes, which share memory in /dev/shm
+        total, free = host.shared_memory()
+        most_ahead = None
+        if total:
+            share = _SHARED_SHARE * free
+            most_ahead = math.floor(share / max(1, description.sample_bytes))
+        workers = space.workers
+        factors = space.prefetch_factor or (description.defaults["prefetch_factor"],)
+        if _keeps_workers(description):
+            workers = (present["workers"],)
+            factors = (present["prefetch_factor"],)
+        if description.processes_hang:
+            workers = (0,)
+        return {
+            "use_multiprocessing": (True,),
+            "most_samples_ahead": most_ahead,
+            "workers": workers,
+            "prefetch_factor": factors,
+        }
     if not kind.keras_starts_workers and makes_processes(description.knobs):
         # tf.data chooses a number of threads, not of processes
         numbers = tuple(
@@ -208,29 +217,6 @@ def _workers(
     if description.processes_hang and space.use_multiprocessing is not None:
         return {"use_multiprocessing": (False,)}
     return {}
-
-
-def _of_processes(
-    description: Description, space: SearchSpace, present: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what a space has of workers that are processes, which share memory in /dev/shm."""
-    total, free = host.shared_memory()
-    most_ahead = None
-    if total:
-        most_ahead = math.floor(_SHARED_SHARE * free / max(1, description.sample_bytes))
-    workers = space.workers
-    factors = space.prefetch_factor or (description.defaults["prefetch_factor"],)
-    if _keeps_workers(description):
-        workers = (present["workers"],)
-        factors = (present["prefetch_factor"],)
-    if description.processes_hang:
-        workers = (0,)
-    return {
-        "use_multiprocessing": (True,),
-        "most_samples_ahead": most_ahead,
-        "workers": workers,
-        "prefetch_factor": factors,
-    }
 
 
 def _keeps_workers(description: Description) -> bool:
@@ -292,29 +278,20 @@ def notices(problem: Problem) -> Iterator[str]:
     yield from description.notices
     for knobs, reason in description.untuned.items():
         yield f"not tuned: {knobs}: {reason}"
-    yield from _untried_batches(problem)
-    yield from _untried_processes(problem.space)
-
-
-def _untried_batches(problem: Problem) -> Iterator[str]:
-    """Yield which batch sizes are not tried because they would leave few updates."""
-    description = problem.description
+    space = problem.space
+    # larger batches would leave few updates
     fewest = _fewest_updates(problem.request)
     most = (description.sample_count or 0) // fewest
-    largest = (problem.space.batch_size or (None,))[-1]
-    if fewest > 1 and largest == most:
+    if fewest > 1 and space.batch_size and space.batch_size[-1] == most:
         updates = counted(fewest, "update")
         few = f"they leave fewer than {updates} in an epoch of {description.samples_in_words}"
         remedy = "To try them, set options: {min_updates: 1}"
         yield f"batch sizes above {most:,} are not tried: {few}. {remedy}"
-
-
-def _untried_processes(space: SearchSpace) -> Iterator[str]:
-    """Yield for how many samples /dev/shm has room, if worker processes could hold more there."""
-    most = space.most_samples_ahead
-    knobs = (space.workers, space.prefetch_factor, space.batch_size or (1,))
-    largest = math.prod(max(values or (0,)) for values in knobs)
-    if most is not None and largest > most:
+    # worker processes could hold more in /dev/shm than it has room for
+    ahead = space.most_samples_ahead
+    factors = (space.workers, space.prefetch_factor, space.batch_size or (1,))
+    largest = math.prod(max(values or (0,)) for values in factors)
+    if ahead is not None and largest > ahead:
         effect = "configs whose workers would hold more there are not tried"
         remedy = "To try them, raise the size of /dev/shm (docker run --shm-size)"
-        yield f"/dev/shm has room for {most:,} samples: {effect}. {remedy}"
+        yield f"/dev/shm has room for {ahead:,} samples: {effect}. {remedy}"

@@ -20,7 +20,6 @@ from autofit.tuning.problem import Problem
 from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
 from autofit.workload.inputs.kinds import render_kwargs
-from autofit.workload.script import Script
 from autofit.workload.script.given import edits_for
 from autofit.workload.script.identity import digest_of
 
@@ -41,20 +40,22 @@ def record_of(
     fastest = _with_arguments(fastest, request, description)
     same_batch = None if own is None else _with_arguments(own, request, description)
     measured = [t.measurement for t in log.readings if t.config == fastest.config]
-    ceilings = ceilings_of(fastest, measured)
+    digests = []
+    if request.script is not None:
+        digests.append(digest_of(request.script, None))
+        for answer in filter(None, answers):
+            edits = edits_for(description.places, answer.config)
+            digests.append(digest_of(request.script, edits))
     present = {**description.defaults, **request.settings.baseline.values()}
     return TuneRecord(
-        **{**vars(log), "description": description},
+        **vars(log),
         fastest=fastest,
         same_batch=same_batch,
-        bottleneck=ceilings.bottleneck,
-        compute_samples_per_second=ceilings.compute,
-        input_samples_per_second=ceilings.input,
-        ceilings_run_samples_per_second=ceilings.run,
+        **ceilings_of(fastest, measured)._asdict(),
         stop_reason=stop_reason,
         effective_batch_size=request.settings.effective_batch_size,
         batch_is_default="batch_size" not in present,
-        digests=_digests_of(request, description, answers),
+        digests=tuple(digests),
     )
 
 
@@ -75,7 +76,11 @@ def _with_arguments(
     )
     code = ""
     if request.script is not None:
-        code = _changes(request.script, description, answer)
+        # a diff, or the command line with its options
+        edits = edits_for(description.places, config)
+        code = edits.diff(Path.cwd())
+        if edits.options:
+            code += shlex.join([*shlex.split(request.script.command), *edits.options])
     return replace(
         answer,
         data_kwargs=data_kwargs,
@@ -84,29 +89,6 @@ def _with_arguments(
         optimizer_kwargs={accumulation.NAME: steps} if steps > 1 else {},
         code=code,
     )
-
-
-def _changes(script: Script, description: Description, answer: Answer) -> str:
-    """Return what sets an answer in a script: a diff, or the command line with its options."""
-    edits = edits_for(description.places, answer.config)
-    command = ""
-    if edits.options:
-        command = shlex.join([*shlex.split(script.command), *edits.options])
-    return edits.diff(Path.cwd()) + command
-
-
-def _digests_of(
-    request: TuneRequest, description: Description, answers: Sequence[Answer | None]
-) -> tuple[str, ...]:
-    """Return the digests of a script as it is, and after the edits of each answer."""
-    script = request.script
-    if script is None:
-        return ()
-    configs = [answer.config for answer in answers if answer is not None]
-    edited = [
-        digest_of(script, edits_for(description.places, config)) for config in configs
-    ]
-    return (digest_of(script, None), *edited)
 
 
 def no_result_error(
@@ -136,9 +118,7 @@ def no_result_error(
     remedy = ""
     if all(measured.ran_out_of_time for measured in ended):
         remedy = ". Raise max_trial_seconds in options"
-    return NoTrialFinishedError(
-        f"{failed} ({counts or stop_reason}){_last_of(ended)}{remedy}"
-    )
+    return NoTrialFinishedError(f"{failed} ({counts}){_last_of(ended)}{remedy}")
 
 
 def _last_of(ended: Sequence[Measurement]) -> str:

@@ -108,11 +108,12 @@ class TuneRequest:
 
     def warm_start_key(self, description: Description) -> str:
         """Return the key that tunes of the same workload under other limits and versions share."""
-        backend = description.backend  # rates on one backend say nothing about another
         of_model = f"{description.parameter_count} {description.sample_bytes}"
-        return f"{_hash(self._workload_and_hardware())} {of_model}" + f" {backend}" * (
-            backend != DEFAULT_BACKEND
-        )
+        key = f"{_hash(self._workload_and_hardware())} {of_model}"
+        # rates on one backend say nothing about another
+        if description.backend != DEFAULT_BACKEND:
+            key += f" {description.backend}"
+        return key
 
     def result_key(self) -> str:
         # requests that differ only in these settings and the sampler share a study with its trials,

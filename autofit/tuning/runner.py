@@ -156,7 +156,8 @@ class TrialRunner:
         if result.evidence.outside_pool and limit_bytes > 2 * cuda_memory.LIBRARY_BYTES:
             return self._run_with_room(again, activity) or result
         work = _other_work(result)
-        if work and self._may_repeat(result):
+        has_time = self.budget.seconds_left() > _REPEATS_RATIO * result.seconds
+        if work and self._repeats_left > 0 and has_time:
             self._repeats_left -= 1
             self.emit(
                 f"{work} while {spec.config} was timed; the measurement is repeated"
@@ -175,10 +176,6 @@ class TrialRunner:
             )
             self.emit(f"{work}: {effect}")
         return result
-
-    def _may_repeat(self, result: Measurement) -> bool:
-        seconds_left = self.budget.seconds_left()
-        return self._repeats_left > 0 and seconds_left > _REPEATS_RATIO * result.seconds
 
     def _run_with_room(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
         """Run a trial with a device limit that leaves memory to the GPU's libraries.

@@ -21,7 +21,7 @@ IN_EXPRESSION = re.compile(
     r"(?:\)|^)\.(_[a-z]\w+)"
 )  # of Python, which is evaluated elsewhere
 # documented in spite of their names
-PUBLIC = {"_exit", "_fields", "_value_"}
+PUBLIC = {"_asdict", "_exit", "_fields", "_value_"}
 OF_AUTOFIT = {"_autofit_noted"}  # set on objects of the user
 NAMES_OF = {"getattr", "hasattr", "_get_graph"}  # functions that are given a name
 

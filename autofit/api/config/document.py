@@ -202,22 +202,24 @@ class Document(yaml.SafeLoader):
 
 def read(path: str | os.PathLike[str]) -> Document:
     """Read a YAML file; raise ConfigError if it is not one or is empty."""
+    name = os.fspath(path)
     mark: yaml.Mark | None = None
     try:
         # one byte more shows that there are more; a device or a pipe may have no end
         with open(path, "rb") as file:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
+            kib = _MOST_BYTES // 1024
+            problem = f"is larger than {kib} KiB, so it is not a tuning file"
+        else:
+            document = Document(raw, name)
+            if (root := document.get_single_node()) is not None:
+                document.root = root
+                document.value = document.construct_document(root)
+                return document
             problem = (
-                f"is larger than {_MOST_BYTES // 1024} KiB, so it is not a tuning file"
+                "is empty; it needs at least the keys build_model and data, or script"
             )
-            raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
-        document = Document(raw, os.fspath(path))
-        if (root := document.get_single_node()) is not None:
-            document.root = root
-            document.value = document.construct_document(root)
-            return document
-        problem = "is empty; it needs at least the keys build_model and data, or script"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except yaml.YAMLError as error:
@@ -232,10 +234,8 @@ def read(path: str | os.PathLike[str]) -> Document:
         if part:
             problem += f"; {remedies[part]}"
     if mark is None:
-        raise ConfigError([PlacedProblem(problem, file=os.fspath(path))])
-    placed = PlacedProblem(
-        problem, None, os.fspath(path), mark.line + 1, mark.column + 1
-    )
+        raise ConfigError([PlacedProblem(problem, file=name)])
+    placed = PlacedProblem(problem, None, name, mark.line + 1, mark.column + 1)
     raise ConfigError([placed])
 
 

@@ -41,18 +41,7 @@ from autofit.workload.workload import ARGUMENTS
 MATRIX = "matrix"
 HOST_LABELS = "host_labels"
 USER_KEY_PREFIX = "x-"
-_FUNCTIONS: dict[str, Any] = {
-    "build_model": (str | None, None),
-    "data": (str | None, None),
-    "validation": (str | None, None),
-}
-_OF_SCRIPT: dict[str, Any] = {
-    "script": (str | None, None),
-    "arguments": (list[str | int | float], Field(default=[])),
-    "places": (dict[str, str], Field(default={})),
-    "fit": (int, 0),
-    "writes": (bool, False),
-}
+_FUNCTIONS = dict.fromkeys(("build_model", "data", "validation"), (str | None, None))
 # shown in results, so their variables stay as written; a trial's process gets the values
 _PASSED_ON = ("model_kwargs", "data_kwargs", "validation_kwargs", "arguments")
 # the values of each by axis, and its arguments of `tune`
@@ -291,18 +280,22 @@ def schema() -> dict[str, Any]:
 
     Its texts are those of the arguments of `tune`.
     """
-    fields: dict[str, Any] = {
-        name: (field.annotation, field) for name, field in ARGUMENTS.items()
-    }
-    fields |= _FUNCTIONS
-    fields |= _OF_SCRIPT
     labels = "Labels that a host must have in a sweep on a Ray cluster."
-    fields[HOST_LABELS] = (dict[str, str], Field({}, description=labels))
     matrix = "Values to combine in a sweep: a list for each dotted argument."
-    fields[MATRIX] = (
-        dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(default_factory=dict, description=matrix),
-    )
+    fields: dict[str, Any] = {
+        **{name: (field.annotation, field) for name, field in ARGUMENTS.items()},
+        **_FUNCTIONS,
+        "script": (str | None, None),
+        "arguments": (list[str | int | float], Field(default=[])),
+        "places": (dict[str, str], Field(default={})),
+        "fit": (int, 0),
+        "writes": (bool, False),
+        HOST_LABELS: (dict[str, str], Field({}, description=labels)),
+        MATRIX: (
+            dict[str, Annotated[list[Any], Field(min_length=1)]],
+            Field(default_factory=dict, description=matrix),
+        ),
+    }
     model: Any = create_model("TuneFile", __base__=TuneSettings, **fields)
     written = model.model_json_schema()
     described = texts()

@@ -121,7 +121,9 @@ def trial_table(
         for memory in ("device", "host"):
             share = peak_share(trial, limits, memory)
             if share is not None:
-                row[memory] = _bar(share)
+                full = min(_BAR_CHARACTERS, round(share * _BAR_CHARACTERS))
+                bar = "█" * full + "░" * (_BAR_CHARACTERS - full)
+                row[memory] = f"{bar} {share:.0%}"
         texts = [Text(row[column]) for column in _TRIAL_COLUMNS]
         outcome = texts[_TRIAL_COLUMNS.index("outcome")]
         outcome.style = _TRIAL_STYLES.get(trial.measurement.outcome, "yellow")
@@ -131,11 +133,6 @@ def trial_table(
 
 def _grid(padding: int = 1) -> Table:
     return Table(box=None, padding=(0, padding, 0, 0), pad_edge=False)
-
-
-def _bar(share: float) -> str:
-    full = min(_BAR_CHARACTERS, round(share * _BAR_CHARACTERS))
-    return f"{'█' * full}{'░' * (_BAR_CHARACTERS - full)} {share:.0%}"
 
 
 def sweep_table(record: SweepRecord) -> Group:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,11 +38,10 @@ def render(record: Record) -> str:
     from plotly.io.json import to_json_plotly
     from plotly.offline import get_plotlyjs
 
-    drawn = []
-    if isinstance(record, TuneLog):
-        drawn += [plots.throughput(record), plots.memory(record)]
+    if isinstance(record, SweepRecord):
+        drawn = [plots.cell_rates(record)]
     else:
-        drawn.append(plots.cell_rates(record))
+        drawn = [plots.throughput(record), plots.memory(record)]
     shown = [plot for plot in drawn if plot is not None]
     return _fill(
         "page.html",
@@ -57,7 +55,7 @@ def render(record: Record) -> str:
     )
 
 
-def save(record: Record, path: str | os.PathLike[str]) -> None:
+def save(record: Record, path: result_files.StrPath) -> None:
     """Write the page to a file; raise UsageError if the file cannot be written."""
     result_files.write(render(record), path)
 
@@ -89,13 +87,19 @@ def _fill(template: str, record: Record, **shown: Any) -> str:
         for column in first
         if any(row[column] not in ("", choice.NONE) for row in rows)
     ]
-    shown |= {"columns": used, "origin": _origin(record)}
+    origin = "Tuned"
+    if record.started_at:
+        origin += time.strftime(" %Y-%m-%d %H:%M UTC", time.gmtime(record.started_at))
+    if record.machine.host:
+        origin += f" on {record.machine.host}"
+    origin += f" in {format_seconds(record.seconds)}."
+    shown |= {"columns": used, "origin": origin}
     return str(environment.get_template(template).render(_EMPTY | content | shown))
 
 
 def _tune(record: TuneRecord | FailedTune) -> dict[str, Any]:
     source = record.call_source
-    trials = (*record.searched, *record.runs)
+    trials = record.readings
     heading = f"{counted(len(record.searched), 'configuration')} tried"
     if record.runs:
         heading += f", {counted(len(record.runs), 'further run')}"
@@ -142,15 +146,6 @@ def _sweep(record: SweepRecord) -> dict[str, Any]:
         "heading": counted(len(record.cells), "cell"),
         "rows": rows,
     }
-
-
-def _origin(record: TuneLog | SweepRecord) -> str:
-    text = "Tuned"
-    if record.started_at:
-        text += time.strftime(" %Y-%m-%d %H:%M UTC", time.gmtime(record.started_at))
-    if record.machine.host:
-        text += f" on {record.machine.host}"
-    return f"{text} in {format_seconds(record.seconds)}."
 
 
 def _workload(record: TuneLog) -> dict[str, str]:

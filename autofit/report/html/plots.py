@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autofit.records.result import Answer, Cell, SweepRecord, TuneLog, TuneRecord
+from autofit.records.result import Answer, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome
 from autofit.records.trial import FitConfig, Trial
 from autofit.records.units import format_rate, format_spread
@@ -221,7 +221,7 @@ def _peaks(log: TuneLog, memory: str, symbol: str, color: str) -> list[dict[str,
     """Return the traces of the trials that took a memory, and of those that ran out of it."""
     ran = []
     ooms = []
-    for trial in (*log.searched, *log.runs):
+    for trial in log.readings:
         if trial.config.batch_size:
             share = peak_share(trial, log.limits, memory) or 0.0
             if trial.measurement.outcome == f"{memory}_oom":
@@ -244,7 +244,10 @@ def cell_rates(record: SweepRecord) -> Plot | None:
         if cell.result is not None:
             fastest = cell.result.fastest
             lines = [_rate(fastest), f"bottleneck: {cell.result.bottleneck}"]
-            labels.append(_row_label(cell, number))
+            label = cell_label(cell.values)
+            if len(label) > _LABEL_CHARACTERS:
+                label = f"{label[: _LABEL_CHARACTERS - 6]}… ({number})"
+            labels.append(html.escape(label))
             rates.append(fastest.samples_per_second)
             spreads.append(fastest.samples_per_second * _spread(fastest))
             hovers.append(_hover(str(fastest.config), lines))
@@ -273,13 +276,6 @@ def cell_rates(record: SweepRecord) -> Plot | None:
     height = _FRAME_PIXELS + _ROW_PIXELS * len(labels)
     figure = _figure([bars], height, bargap=0.3, xaxis=x_axis, yaxis=y_axis)
     return Plot("cell-rates", "Throughput by cell", caption, figure)
-
-
-def _row_label(cell: Cell, number: int) -> str:
-    label = cell_label(cell.values)
-    if len(label) > _LABEL_CHARACTERS:
-        label = f"{label[: _LABEL_CHARACTERS - 6]}… ({number})"
-    return html.escape(label)
 
 
 def _figure(

@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -36,13 +37,9 @@ def run(known, *, wait=True):
     def engine(request, launcher, emit):
         raise AssertionError("nothing is measured here")
 
-    return session.run(
-        engine,
-        WORKLOAD,
-        TuneSettings(options={"wait": wait}),
-        progress=False,
-        known=known,
-    )
+    settings = TuneSettings(options={"wait": wait})
+    with mock.patch.object(session, "reuse", known):
+        return session.run(engine, WORKLOAD, settings, progress=False, is_stored=True)
 
 
 def test_a_stored_result_does_not_wait_for_the_device(detections):
@@ -82,8 +79,11 @@ def test_what_is_compiled_stays_where_a_study_is_stored_and_nowhere_else(
 
     monkeypatch.setattr(session, "ProcessLauncher", launcher)
     monkeypatch.setattr(session.gpus, "require_free", lambda gpu: None)
-    asked = {"compiled": lambda request: tmp_path} if keeps else {}
-    session.run(lambda *_: None, WORKLOAD, TuneSettings(), progress=False, **asked)
+    monkeypatch.setattr(session, "reuse", lambda request, emit: None)
+    monkeypatch.setattr(session, "compiled_folder", lambda request: tmp_path)
+    session.run(
+        lambda *_: None, WORKLOAD, TuneSettings(), progress=False, is_stored=keeps
+    )
     assert opened == [tmp_path if keeps else None]
 
 
