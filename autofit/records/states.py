@@ -40,10 +40,13 @@ class Role(Text):
 
 
 class Stage(Text):
-    """The part of a tune that a trial belongs to."""
+    """The part of a tune that a trial belongs to.
+
+    Those of the search are measured (`Role.MEASURE`); all others are longer (`Role.CONFIRM`).
+    """
 
     SEARCH = "search"  # of a new config
-    AGAIN = "again"
+    AGAIN = "again"  # of one that has run, to know it better
     CHOSEN = "chosen"  # a run of what is to be delivered
     BESIDE = "beside"  # one of the runs that compare the answers with the baseline
 

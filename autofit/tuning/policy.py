@@ -1,7 +1,7 @@
 """Decide the next step of a tune: a function of the problem, the readings and the seconds so far.
 
     1  used up     `max_trials` or the time are, or all trials so far hung or crashed
-                   ──> no further run, rule 3
+                   ──> nothing more is searched: rule 3
     2  worth a run a new config, or once more one that has run (`search/`)  ──> run it
     3  a claim     an answer is predicted to be faster than the baseline
                    ──> run them beside each other
@@ -9,6 +9,8 @@
     5  otherwise                                                            ──> stop
 
 The rules are asked in this order before each step; once a claim was made, only the last two.
+A tune may also end by an error, which the engine raises: the user's code fails with the baseline,
+or nothing fits.
 Nothing here runs anything, has a clock, or remembers: the same readings and seconds give the same
 step. A tune that was killed goes on with its readings.
 """
@@ -33,14 +35,15 @@ from autofit.tuning.settings import LARGEST
 # what `max_trials` counts
 LOOP = (Stage.SEARCH, Stage.AGAIN)
 # runs before the loop may stop because none is worth its time: before, the models are too sure
-# (whole tunes deliver 0.003 to 0.007 less with 6 than with 8)
+# (whole tunes deliver 0.003 to 0.007 less with 6 than with 8, which take more seconds)
 _FEWEST_RUNS = 7
 # with time for fewer, each must be one that may become the answer (assumed)
 _FEW_RUNS = 5
 # if this many trials time out or crash and no other ran, the next one would fail as well
 _HOPELESS_TRIALS = 3
-# in whose seconds the claims end: those of a coarse grid
-_MOST_TRIALS = 15
+# in whose seconds the comparison must end: a plain grid has as many trials, and a tune that takes
+# longer than what it replaces is not worth it
+_GRID_TRIALS = 15
 
 
 @dataclass(frozen=True)
@@ -256,7 +259,7 @@ class Policy:
         ]
         searched = [trial for trial in readings if trial.stage is Stage.SEARCH]
         further = [trial for trial in readings if trial.stage is not Stage.SEARCH]
-        end = self._describing_seconds + _MOST_TRIALS * trial_seconds(searched)
+        end = self._describing_seconds + _GRID_TRIALS * trial_seconds(searched)
         run_seconds = trial_seconds(further or searched)
         # the fastest is the last
         for answers in (faster, faster[-1:]):

@@ -180,7 +180,8 @@ class TrialRunner:
     def _run_with_room(self, spec: TrialSpec, activity: Activity) -> Measurement | None:
         """Run a trial with a device limit that leaves memory to the GPU's libraries.
 
-        Return None if that fails, too.
+        Return None if that fails, too. Other trials keep the user's limit, which may suffice for
+        them; the user is told the limit that did.
         """
         limit_bytes = spec.limits.device_bytes or 0
         limits = replace(

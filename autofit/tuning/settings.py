@@ -103,6 +103,8 @@ class TuneSettings(BaseModel):
             if present not in (None, size):
                 problem = f"{size} is given, but baseline has {present}"
                 raise UsageError(f"{problem}; give one of them", key="batch_size")
+            # a number is the user's present batch size, which the tune keeps; the model is
+            # frozen for all others
             baseline = self.baseline.model_copy(update={"batch_size": size})
             self.__dict__ |= {"batch_size": KEEP, "baseline": baseline}
         return self
