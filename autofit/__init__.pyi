@@ -22,10 +22,10 @@ from .errors import (
     UserCodeError as UserCodeError,
 )
 from .records import __version__ as __version__
+from .records.knobs import FitConfig as FitConfig
 from .records.result import Cell as Cell
 from .records.states import Outcome as Outcome
 from .records.trial import (
-    FitConfig as FitConfig,
     Limits as Limits,
     Measurement as Measurement,
     Trial as Trial,

@@ -6,10 +6,11 @@ The engine is tested with it in milliseconds, without processes.
 from dataclasses import fields, replace
 
 from autofit.records.description import Description
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import ON_CPU, Machine
 from autofit.records.result import Answer
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.search import rates
 from autofit.search.context import ConfigArrays
 from autofit.trial.launcher import ignore

@@ -15,7 +15,8 @@ from autofit.api.result import Estimate
 from autofit.api.session import explain_calls, parse, run
 from autofit.backends import absent_gpu
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.knobs import FitConfig
+from autofit.records.trial import Trial
 from autofit.report.console.progress import Progress
 from autofit.tuning.estimate import estimate as run_estimate
 from autofit.tuning.runner import measure as run_measure

@@ -29,9 +29,10 @@ from autofit.errors import AutofitError, UsageError
 from autofit.machine import gpus, host
 from autofit.records import DISTRIBUTION, __version__, install_command, version_of
 from autofit.records.events import Activity
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Machine, Placement
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.trial import Limits, Measurement, TrialSpec
 from autofit.records.units import counted, format_bytes, format_seconds
 from autofit.report.console.tables import Terminal, two_columns
 from autofit.trial.launcher import ProcessLauncher

@@ -18,9 +18,10 @@ from autofit.cli.known_workloads import BATCH, known
 from autofit.machine import host
 from autofit.machine.device_lock import DeviceLock
 from autofit.records.events import Activity
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Device
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import FitConfig, Limits, Measurement, TrialSpec
+from autofit.records.trial import Limits, Measurement, TrialSpec
 from autofit.records.units import format_bytes, format_seconds
 from autofit.trial.launcher import ProcessLauncher
 from autofit.tuning.settings import TuneSettings

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from autofit.records import DEFAULT_BACKEND
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Machine
 from autofit.records.places import Place
-from autofit.records.trial import FitConfig, Limits
+from autofit.records.trial import Limits
 from autofit.records.units import Count, Positive, Ratio, counted
 
 # the part of a footprint for the data: on a CPU, the data's tensors are device memory

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autofit.records.description import Description
+from autofit.records.knobs import FitConfig
 from autofit.records.result import TuneLog
 from autofit.records.states import Phase
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, computed_field
 
 from autofit.records.description import Description
-from autofit.records.knobs import STEPS_PER_EXECUTION
+from autofit.records.knobs import STEPS_PER_EXECUTION, FitConfig
 from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig, Limits, Trial
+from autofit.records.trial import Limits, Trial
 from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
 
 # of the format of `result.json` and `sweep.json`; autofit refuses files of other versions

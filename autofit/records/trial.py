@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from autofit.records import confidence
-from autofit.records.knobs import AUTOTUNE, KERAS_DEFAULTS, FitConfig, value_in_words
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase, Role, Stage
 from autofit.records.units import Count, Positive, Rate, Ratio, Seconds
-
-# a trial is a config and its measurement, and both are imported from here
-__all__ = ["AUTOTUNE", "KERAS_DEFAULTS", "FitConfig", "value_in_words"]
 
 # the number of updates of the weights per epoch below which a batch size counts as large for the
 # data

@@ -10,9 +10,10 @@ import statistics
 from dataclasses import dataclass
 
 from autofit.records.description import Description
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Answer, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig, Limits, Measurement
+from autofit.records.trial import Limits, Measurement
 from autofit.records.units import (
     counted,
     format_bytes,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.backends import BACKENDS
+from autofit.records.knobs import AUTOTUNE
 from autofit.records.result import Answer, TuneRecord
-from autofit.records.trial import AUTOTUNE
 from autofit.report.adjustments import adjustments_of
 from autofit.report.choice import share_on_each
 from autofit.workload.fit_options import FIT, PREDICT

@@ -13,8 +13,9 @@ from operator import attrgetter
 
 import numpy as np
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.search.context import ConfigArrays, Indices, Mask, SearchContext
 
 # batch sizes that fail before all but the one that ran are left out

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autofit.records import confidence
-from autofit.records.knobs import KNOBS
+from autofit.records.knobs import AUTOTUNE, KNOBS, FitConfig, value_in_words
 from autofit.records.states import Outcome, Text
-from autofit.records.trial import AUTOTUNE, FitConfig, Trial, value_in_words
+from autofit.records.trial import Trial
 from autofit.search.context import (
     ConfigArrays,
     Indices,

@@ -27,8 +27,9 @@ import numpy as np
 
 from autofit.backends import BACKENDS
 from autofit.records.description import Description, Footprint
+from autofit.records.knobs import KERAS_DEFAULTS, FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.search.context import ConfigArrays, Matrix, SearchContext, Vector
 from autofit.search.failures import with_outcome
 

@@ -16,13 +16,12 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import TypeAdapter, ValidationError
 
+from autofit.records.knobs import AUTOTUNE, FitConfig
 from autofit.records.states import Outcome
 from autofit.records.trial import (
-    AUTOTUNE,
     DEVICE_MEMORY,
     HOST_MEMORY,
     Evidence,
-    FitConfig,
     Limits,
     Measurement,
     Trial,

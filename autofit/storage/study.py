@@ -12,9 +12,10 @@ import optuna
 from optuna.trial import TrialState
 
 from autofit.errors import StorageError, UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Answer, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.storage import codec, connection
 from autofit.storage.result_files import (
     FAILED,

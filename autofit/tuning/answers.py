@@ -11,9 +11,10 @@ import statistics
 from collections.abc import Sequence
 
 from autofit.records.intervals import pooled_half_width
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Answer, Speedup
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.search.rates import rated_trials
 from autofit.tuning import claims
 from autofit.tuning.delivery import baseline_outcome

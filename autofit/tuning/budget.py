@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
+from autofit.records.knobs import FitConfig
 from autofit.records.result import ROUNDS
 from autofit.records.states import Outcome, Phase, Stage
-from autofit.records.trial import FitConfig, Measurement, Trial
+from autofit.records.trial import Measurement, Trial
 from autofit.records.units import format_seconds
 from autofit.search.failures import with_outcome
 from autofit.search.space import octaves

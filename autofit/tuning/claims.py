@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from autofit.records.intervals import welch_interval
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Speedup
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 
 Round = Mapping[FitConfig, float]  # rates in samples/s
 

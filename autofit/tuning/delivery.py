@@ -21,9 +21,10 @@ from typing import NamedTuple
 from scipy.special import ndtr
 
 from autofit.records import confidence
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Speedup
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.search import failures
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.rates import Rates, rated_trials

@@ -20,9 +20,10 @@ from typing import Any
 from autofit.errors import TuneError
 from autofit.records.description import Description
 from autofit.records.events import Activity, Described, Emit
+from autofit.records.knobs import KERAS_DEFAULTS, FitConfig
 from autofit.records.result import ROUNDS, FailedTune, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Measurement, Trial
+from autofit.records.trial import Measurement, Trial
 from autofit.records.units import format_rate
 from autofit.search.memory import Memory
 from autofit.search.sampler import BoundedSampler

@@ -16,8 +16,8 @@ from autofit.records.description import (
     Footprint,
 )
 from autofit.records.events import Emit
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Device
-from autofit.records.trial import FitConfig
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory, host_bytes_by_part
 from autofit.search.space import batch_grid

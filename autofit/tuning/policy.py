@@ -21,9 +21,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofit.records.knobs import FitConfig
 from autofit.records.result import ROUNDS
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.search.frontier import FrontierSearch, LargestBatch, Reason
 from autofit.search.rates import rated_trials
 from autofit.tuning import claims

@@ -16,8 +16,8 @@ from autofit.backends import BACKENDS
 from autofit.errors import NothingFitsError, UsageError
 from autofit.machine import host
 from autofit.records.description import Description
-from autofit.records.knobs import STEPS_PER_EXECUTION
-from autofit.records.trial import AUTOTUNE, FitConfig, Trial
+from autofit.records.knobs import AUTOTUNE, STEPS_PER_EXECUTION, FitConfig
+from autofit.records.trial import Trial
 from autofit.records.units import counted
 from autofit.search.context import SearchContext
 from autofit.search.memory import least_device_bytes

@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from autofit.records import DEFAULT_BACKEND
 from autofit.records.description import Description
 from autofit.records.events import Emit
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Machine, Placement
 from autofit.records.result import CallSource, TuneRecord
-from autofit.records.trial import FitConfig, Limits
+from autofit.records.trial import Limits
 from autofit.storage import result_files
 from autofit.tuning.settings import TuneSettings
 from autofit.workload.fit_options import FIT

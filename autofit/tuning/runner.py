@@ -13,8 +13,9 @@ from autofit.errors import NoTrialFinishedError, UserCodeError
 from autofit.records import cuda_memory
 from autofit.records.description import Description
 from autofit.records.events import Activity, Emit
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase, Role, Stage
-from autofit.records.trial import FitConfig, Measurement, Trial, TrialSpec
+from autofit.records.trial import Measurement, Trial, TrialSpec
 from autofit.records.units import format_bytes
 from autofit.trial.launcher import Launcher
 from autofit.tuning.budget import CONFIRM_SECONDS, SEARCH_SECONDS, Budget

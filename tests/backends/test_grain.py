@@ -5,8 +5,8 @@ import functools
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from tests.backends import grains
 from tests.installed import needs
 

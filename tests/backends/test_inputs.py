@@ -3,7 +3,7 @@
 The backend is another one than TensorFlow.
 """
 
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.workload import Workload
 from tests.backends import loaders
 from tests.workload import fresh

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from tests.commands import python
 from tests.installed import needs
 

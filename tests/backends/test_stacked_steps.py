@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from tests.commands import python
 from tests.contracts.cases import check_rates
 from tests.installed import needs

@@ -6,8 +6,8 @@ Also what loaders have ahead, and how a trial with one ends.
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from tests import workloads as w
 from tests.backends import loaders
 from tests.commands import python

@@ -117,8 +117,9 @@ def serve_plain(job, knobs):
 
 def measure(backend, name, rounds):
     """The pairs of a job on a backend: samples per second by a trial, and by plain `fit`."""
+    from autofit.records.knobs import FitConfig
     from autofit.records.states import Outcome, Role
-    from autofit.records.trial import FitConfig, Limits, TrialSpec
+    from autofit.records.trial import Limits, TrialSpec
     from autofit.trial.launcher import ProcessLauncher
     from autofit.workload.reference import Reference
     from autofit.workload.workload import Workload

@@ -25,8 +25,9 @@ import sys
 import psutil
 
 from autofit.machine.host import ProcessMemory
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Limits, TrialSpec
 from autofit.search.memory import host_bytes_by_part
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.reference import Reference

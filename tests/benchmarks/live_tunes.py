@@ -40,7 +40,7 @@ from public_tunes import (
     time_in_turn,
 )
 
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.storage import result_files
 
 HERE = pathlib.Path(__file__).parent

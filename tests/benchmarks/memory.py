@@ -45,15 +45,9 @@ from pydantic import TypeAdapter
 
 from autofit.machine.host import detect
 from autofit.records.description import Description
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import (
-    Evidence,
-    FitConfig,
-    Limits,
-    Measurement,
-    Trial,
-    TrialSpec,
-)
+from autofit.records.trial import Evidence, Limits, Measurement, Trial, TrialSpec
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.frontier import LargestBatch
 from autofit.search.memory import Memory

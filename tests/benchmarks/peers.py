@@ -7,8 +7,9 @@ import warnings
 
 import optuna
 
+from autofit.records.knobs import KERAS_DEFAULTS, FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.search import failures
 from autofit.search.rates import rated_trials
 from autofit.search.sampler import FrontierSampler

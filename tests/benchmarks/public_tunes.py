@@ -29,8 +29,7 @@ from plain_keras import SECONDS, WARM_UP_SECONDS, timed
 
 from autofit.machine.host import detect
 from autofit.records.intervals import pooled_half_width
-from autofit.records.knobs import DATA_KNOBS
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import DATA_KNOBS, FitConfig
 
 HERE = pathlib.Path(__file__).parent
 FROZEN = HERE / "public_tunes.json"

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter
 
 from autofit.records.description import Description
-from autofit.records.knobs import DATA_KNOBS, KNOBS
+from autofit.records.knobs import DATA_KNOBS, KNOBS, FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement
+from autofit.records.trial import Evidence, Limits, Measurement
 from autofit.search.space import SearchSpace
 
 FOLDER = pathlib.Path(__file__).parent / "tables"

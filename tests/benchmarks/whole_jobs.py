@@ -17,7 +17,8 @@ import public_tunes
 from tables import JOBS, Table
 
 from autofit.records.description import Description
-from autofit.records.trial import KERAS_DEFAULTS, FitConfig, Limits
+from autofit.records.knobs import KERAS_DEFAULTS, FitConfig
+from autofit.records.trial import Limits
 from autofit.search.space import SearchSpace, nearest
 
 GIB = 2**30

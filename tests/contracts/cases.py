@@ -7,8 +7,8 @@ the contracts hold on a machine that is busy, slow or small.
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import FitConfig
 from tests.commands import PACKAGE
 from tests.contracts import rows
 

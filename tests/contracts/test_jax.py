@@ -1,6 +1,6 @@
 import json
 
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from tests.commands import python
 from tests.contracts.cases import Contract
 from tests.installed import needs

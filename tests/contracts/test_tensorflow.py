@@ -1,5 +1,5 @@
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from tests.contracts import rows
 from tests.contracts.cases import BATCH, PLAIN, Contract
 

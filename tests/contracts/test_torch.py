@@ -1,4 +1,4 @@
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from tests.contracts.cases import BATCH, PLAIN, Contract
 
 

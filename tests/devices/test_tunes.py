@@ -7,8 +7,8 @@ import pytest
 
 import autofit
 from autofit.errors import UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Placement
-from autofit.records.trial import FitConfig
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests.devices import jobs

@@ -10,8 +10,8 @@ import pytest
 
 from autofit.errors import TrialProcessError, UsageError
 from autofit.machine import host
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from tests import workloads as w
 from tests.trial.test_outcomes import INLINE, PROCESSES
 

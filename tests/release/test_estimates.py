@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from autofit.search.memory import estimates
 from tests import workloads as w
 from tests.backends import loaders

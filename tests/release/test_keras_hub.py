@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("keras_hub") is None, reason="keras-hub is not installed"

@@ -9,7 +9,7 @@ import pytest
 
 import autofit
 from autofit.api.tune_script import describe
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.script.given import edits_for
 from tests.commands import AUTOFIT, run
 from tests.script.scripts import HEAD, PLACES

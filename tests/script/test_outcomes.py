@@ -5,8 +5,9 @@ before `fit`.
 import pytest
 
 from autofit.records.description import Description
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.script import make_script
 from autofit.workload.workload import Workload

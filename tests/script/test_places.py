@@ -10,7 +10,7 @@ import pytest
 
 import autofit
 from autofit.api.tune_script import describe
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.script.given import edits_for
 from tests.commands import run
 from tests.script.scripts import PLACES

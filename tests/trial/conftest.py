@@ -1,7 +1,8 @@
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from autofit.records.knobs import STEPS_PER_EXECUTION
+from autofit.records.knobs import AUTOTUNE, STEPS_PER_EXECUTION, FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import AUTOTUNE, FitConfig
 from tests import workloads as w
 
 SAMPLES = 480

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from autofit.trial.worker import batch_shapes
 from autofit.workload.inputs.kinds import open_input
 from tests import workloads as w

@@ -5,8 +5,8 @@ The rate is held against data whose epochs take a known time to begin.
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import FitConfig
 from autofit.trial.worker import step_clock
 from tests import epochs as e
 from tests.epochs import LONG, SHORT

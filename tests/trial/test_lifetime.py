@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from autofit.errors import TrialProcessError
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Limits, TrialSpec
 from autofit.trial import launcher as launcher_module
 from autofit.trial import server as server_module
 from autofit.trial.launcher import ProcessLauncher

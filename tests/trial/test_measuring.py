@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import FitConfig
 from autofit.trial.worker import drive
 from autofit.trial.worker.plan import Plan
 from tests import workloads as w

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from autofit.backends.tensorflow.step_footprint import LIVENESS, XLA
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import FitConfig
 from autofit.search.memory import host_bytes_by_part
 from autofit.trial import launcher
 from autofit.trial.launcher import ProcessLauncher

@@ -8,8 +8,8 @@ import pytest
 
 from autofit.errors import UsageError
 from autofit.machine import host
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.workload import Workload
 from tests import workloads as w

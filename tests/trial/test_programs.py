@@ -14,8 +14,8 @@ import pytest
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from autofit.errors import UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import FitConfig
 from autofit.workload.fingerprint import identify
 from autofit.workload.workload import Workload, load
 from tests.trial.forms import (

@@ -6,9 +6,9 @@ runs in a fresh interpreter, in which the witnesses write down what came of it.
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Answer, Speedup, TuneLog
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig
 from autofit.report import snippet
 from autofit.search.space import SearchSpace, build_space
 from autofit.trial.launcher import ProcessLauncher

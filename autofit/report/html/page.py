@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from autofit.backends import BACKENDS
+from autofit.records.knobs import FitConfig
 from autofit.records.result import FailedTune, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.records.units import counted, format_bytes, format_seconds, printable
 from autofit.report import choice, columns, snippet
 from autofit.report.html import plots

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Answer, SweepRecord, TuneLog, TuneRecord
 from autofit.records.states import Outcome
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.records.units import format_rate, format_spread
 from autofit.report.choice import NONE, baseline, headlines, limits_in_words
 from autofit.report.columns import cell_label, peak_share, trial_rows

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Phase
-from autofit.records.trial import FitConfig
 from autofit.trial.wire import Message
 from autofit.trial.worker.job import TrialContext
 from autofit.workload.binding import resolve_reference

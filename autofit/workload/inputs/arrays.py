@@ -12,7 +12,7 @@ import numpy as np
 
 from autofit import backends
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.inputs.batch import (
     bytes_of,
     components,

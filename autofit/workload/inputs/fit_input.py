@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from autofit.errors import UsageError
-from autofit.records.knobs import KNOBS
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import KNOBS, FitConfig
 from autofit.workload.inputs.batch import (
     dense,
     is_array,

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.knobs import PROCESSES, THREADS
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import PROCESSES, THREADS, FitConfig
 from autofit.workload.inputs.fit_input import FitInput, repeated
 from autofit.workload.inputs.knobs import has_base
 

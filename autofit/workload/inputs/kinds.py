@@ -11,8 +11,7 @@ from typing import Any
 
 from autofit.errors import UsageError
 from autofit.records.description import Description
-from autofit.records.knobs import PROCESSES
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import PROCESSES, FitConfig
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.batch import is_array, leaves
 from autofit.workload.inputs.fit_input import FitInput, ReportError

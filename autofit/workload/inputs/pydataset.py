@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported
 from autofit.workload.inputs.knobs import is_pydataset

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.inputs.fit_input import (
     BatchMaker,
     FitInput,

@@ -12,9 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
-from autofit.records.knobs import DATA_KNOBS
+from autofit.records.knobs import DATA_KNOBS, FitConfig
 from autofit.records.places import Edits, Place
-from autofit.records.trial import FitConfig
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput

@@ -15,9 +15,8 @@ from types import FrameType
 from typing import Any
 
 from autofit.errors import UsageError
-from autofit.records.knobs import DATA_KNOBS, STEPS_PER_EXECUTION
+from autofit.records.knobs import AUTOTUNE, DATA_KNOBS, STEPS_PER_EXECUTION
 from autofit.records.places import Edits, Place
-from autofit.records.trial import AUTOTUNE
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.knobs import has_base, is_pydataset
 from autofit.workload.script import Script

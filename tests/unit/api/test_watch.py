@@ -10,7 +10,7 @@ import pytest
 
 from autofit.api import watch
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.storage import result_files
 
 GIB = 2**30

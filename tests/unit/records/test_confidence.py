@@ -8,7 +8,8 @@ import pytest
 
 from autofit.records import confidence
 from autofit.records.intervals import pooled_half_width, welch_interval
-from autofit.records.trial import FitConfig, noise_of
+from autofit.records.knobs import FitConfig
+from autofit.records.trial import noise_of
 from autofit.search.frontier import Proposal, Reason
 from autofit.tuning import delivery
 from tests.fakes import BASELINE

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from autofit.records.description import EstimateRecord, EstimateRow, Footprint
+from autofit.records.knobs import FitConfig
 from autofit.records.result import (
     Answer,
     CallSource,
@@ -17,7 +18,7 @@ from autofit.records.result import (
     TuneRecord,
 )
 from autofit.records.states import Outcome, Role, Stage
-from autofit.records.trial import FitConfig, Limits, Trial, TrialSpec
+from autofit.records.trial import Limits, Trial, TrialSpec
 from autofit.report.console.tables import summarise
 from tests.fakes import DESCRIPTION, MACHINE, MIB, FakeLauncher
 

@@ -6,8 +6,8 @@ import pytest
 
 from autofit.api.result import Result
 from autofit.records.description import BatchDependence
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Placement
-from autofit.records.trial import FitConfig
 from autofit.report import choice
 from autofit.report.adjustments import adjustments_of
 from autofit.report.html import page

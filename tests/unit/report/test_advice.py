@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Answer, TuneLog
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.report import choice
 from autofit.search.space import SearchSpace
 from autofit.tuning.ceilings import ceilings_of

@@ -6,9 +6,10 @@ from html.parser import HTMLParser
 import pytest
 
 from autofit.api.result import Result
+from autofit.records.knobs import FitConfig
 from autofit.records.result import Cell
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.trial import Evidence, Measurement, Trial
 from autofit.report import snippet
 from autofit.report.html import page as html
 from autofit.report.html import plots

@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from autofit.records.events import Activity, Described
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Phase
-from autofit.records.trial import FitConfig, Trial
+from autofit.records.trial import Trial
 from autofit.report.console.progress import Progress
 
 

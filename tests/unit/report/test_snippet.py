@@ -6,8 +6,8 @@ import yaml
 from typer.testing import CliRunner
 
 from autofit.cli import app
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Device, Placement
-from autofit.records.trial import FitConfig
 from autofit.report import snippet
 from autofit.storage import result_files
 from tests.fakes import MACHINE, with_fields

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by, eligible, like_a_hang, ruled_out
 from autofit.search.space import cost

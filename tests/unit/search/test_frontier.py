@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records import confidence
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.search.context import SearchContext
 from autofit.search.failures import dominated_by
 from autofit.search.frontier import FrontierSearch, Reason

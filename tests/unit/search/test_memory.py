@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofit.records.description import Footprint
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory
 from tests.fakes import DESCRIPTION, MIB

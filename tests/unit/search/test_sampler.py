@@ -7,7 +7,7 @@ import optuna
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.search.frontier import EXHAUSTED, Reason
 from autofit.search.sampler import FrontierSampler
 from tests.fakes import use_quick_models

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.search.space import Space, build_space, nearest
 from tests.fakes import KNOBS
 

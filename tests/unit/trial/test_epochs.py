@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Limits, TrialSpec
 from autofit.trial.worker import step_clock
 from autofit.trial.worker.step_clock import Epochs, SteadyRate, planned_epochs
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Phase, Role
-from autofit.records.trial import FitConfig, Limits, TrialSpec
+from autofit.records.trial import Limits, TrialSpec
 from autofit.trial.worker import batch_shapes, step_clock, timing
 
 SPEC = TrialSpec(Role.MEASURE, FitConfig(20), Limits(None, 2**33), 60, 2.5)

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.search.failures import dominated_by
 from autofit.search.frontier import EXHAUSTED
 from autofit.storage import connection

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from autofit.errors import NothingFitsError, NoTrialFinishedError
 from autofit.records.description import Description
+from autofit.records.knobs import FitConfig
 from autofit.records.result import ROUNDS
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.trial import Evidence, Measurement, Trial
 from autofit.search.space import SearchSpace
 from autofit.tuning import budget, engine
 from autofit.tuning.problem import Problem

@@ -8,8 +8,9 @@ from optuna.study import StudyDirection
 
 from autofit.api.result import Result
 from autofit.errors import NothingFitsError, UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.storage import codec, connection
 from tests.fakes import MIB, FakeLauncher, collect, make_request, tune, tuned
 

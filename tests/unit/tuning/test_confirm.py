@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Limits, Measurement, Trial
+from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.report.html import page
 from tests.fakes import BASELINE, MIB, FakeLauncher, make_request, tune, tuned
 

@@ -10,8 +10,9 @@ import optuna
 import pytest
 
 from autofit.records.intervals import pooled_half_width, welch_interval
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Stage
-from autofit.records.trial import Evidence, FitConfig, Measurement, Trial
+from autofit.records.trial import Evidence, Measurement, Trial
 from autofit.tuning import claims, delivery
 from autofit.tuning.policy import Compare, Policy, Run, Stop
 from autofit.tuning.problem import build_problem

@@ -10,9 +10,10 @@ import pytest
 from autofit.errors import NothingFitsError, UsageError, UserCodeError
 from autofit.records.description import Footprint
 from autofit.records.events import Described
+from autofit.records.knobs import FitConfig
 from autofit.records.machine import Placement
 from autofit.records.states import Outcome
-from autofit.records.trial import Evidence, FitConfig, Measurement
+from autofit.records.trial import Evidence, Measurement
 from autofit.search.frontier import Reason
 from autofit.storage import result_files
 from autofit.tuning.problem import build_problem, notices

@@ -6,11 +6,11 @@ import pytest
 
 from autofit.errors import NoTrialFinishedError
 from autofit.records.events import Activity
+from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import (
     Conditions,
     Evidence,
-    FitConfig,
     Limits,
     Measurement,
     Trial,

@@ -15,16 +15,10 @@ from autofit.errors import (
     UserCodeError,
 )
 from autofit.records.events import Described
+from autofit.records.knobs import FitConfig
 from autofit.records.result import CallSource
 from autofit.records.states import Outcome, Role
-from autofit.records.trial import (
-    Evidence,
-    FitConfig,
-    Limits,
-    Measurement,
-    Trial,
-    TrialSpec,
-)
+from autofit.records.trial import Evidence, Limits, Measurement, Trial, TrialSpec
 from autofit.search.failures import dominated_by, hardly_faster
 from autofit.search.frontier import Reason
 from autofit.search.space import build_space

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.inputs.arrays import Arrays
 from autofit.workload.inputs.fit_input import ArrayBytes
 

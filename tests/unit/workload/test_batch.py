@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autofit.errors import UsageError
-from autofit.records.trial import FitConfig
+from autofit.records.knobs import FitConfig
 from autofit.workload.inputs import batch
 from autofit.workload.inputs.iterators import Generator
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autofit.errors import UsageError
+from autofit.records.knobs import FitConfig
 from autofit.records.places import Edits, Place, read_text
-from autofit.records.trial import FitConfig
 from autofit.workload.script import guard, make_script
 from autofit.workload.script.calls import FitCall, chosen
 from autofit.workload.script.given import edits_for

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from autofit.records.knobs import FitConfig
 from autofit.records.states import FailureKind
-from autofit.records.trial import FitConfig
 from autofit.search.space import build_space
 from autofit.trial.worker.data_workers import of_loader
 from autofit.tuning.problem import Problem, notices

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from autofit.errors import UsageError
-from autofit.records.trial import AUTOTUNE, FitConfig
+from autofit.records.knobs import AUTOTUNE, FitConfig
 from autofit.workload import workload
 from autofit.workload.inputs import knobs
 from autofit.workload.inputs.kinds import open_input, refuse_unsupported
