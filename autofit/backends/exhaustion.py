@@ -15,9 +15,8 @@ from collections.abc import Iterator
 
 # logged by NCCL if the buffers for exchanging gradients do not fit
 _NCCL = r"Cuda failure (?:\d+ )?'out of memory'"
-_NOT_INFO = (
-    r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"  # excludes lines of severity INFO
-)
+# excludes lines of severity INFO
+_NOT_INFO = r"(?!\d{4}-\d\d-\d\d [\d:.]+: I |I\d{4} )"
 # the text of an error that reports a failed allocation on a device
 FAILED_ALLOCATION = re.compile(
     r"OOM when allocating tensor|failed to allocate memory|out of memory while trying to allocate"

@@ -56,9 +56,8 @@ _DEFAULTS = {
 class TrainStep:
     """A train step whose memory is to be estimated."""
 
-    model: (
-        Any  # compiled; the estimator may train it, because it is discarded afterwards
-    )
+    # compiled; the estimator may train it, because it is discarded afterwards
+    model: Any
     batch: Any  # arrays in the structure that Keras passes to `train_step`
     device: Device | None  # the accelerator, None for the CPU
     # of which batch sizes are multiples; None allows only the batch's own size
@@ -87,12 +86,10 @@ class ProgramSetting(NamedTuple):
 class StepEstimator(Protocol):
     """Estimates the device memory of a train step."""
 
-    optimizer_bytes: (
-        int  # of the variables that the step uses in addition to the model's own
-    )
-    uses_model_optimizer: (
-        bool  # whether the step uses the optimizer that was passed to `compile`
-    )
+    # of the variables that the step uses in addition to the model's own
+    optimizer_bytes: int
+    # whether the step uses the optimizer that was passed to `compile`
+    uses_model_optimizer: bool
 
     def estimates(
         self,

@@ -120,30 +120,25 @@ class Description:
     # function has no such argument and the train step does not use the optimizer passed to
     # `compile`.
     accumulates_by: str = "optimizer"
-    counts_last_batch: bool = (
-        True  # otherwise `sample_count` has a partial last batch as a full one
-    )
+    # otherwise `sample_count` has a partial last batch as a full one
+    counts_last_batch: bool = True
     # arrays in a tuple: 2 for (x, y), 3 with sample weights, 1 for (x,), and 0 for x without a
     # tuple
     batch_parts: int = 2
     # not empty if batches differ in shape; all sizes are then those of the longest batch
     shapes: str = ""
     notices: tuple[str, ...] = ()  # messages to the user
-    batch_callbacks: tuple[
-        str, ...
-    ] = ()  # names of the user's that run after each batch
+    # names of the user's that run after each batch
+    batch_callbacks: tuple[str, ...] = ()
     batch_dependences: tuple[BatchDependence, ...] = ()
-    accumulation_steps: Positive = (
-        1  # batches in an update, if the user's own optimizer says so
-    )
+    # batches in an update, if the user's own optimizer says so
+    accumulation_steps: Positive = 1
     left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
     processes_hang: bool = False  # whether forked workers cannot make the data
-    process_bytes: Count = (
-        0  # host memory of the describing process, after the train step was traced
-    )
-    fixed_batch_size: int | None = (
-        None  # the only size of batches that the workload takes; None if it takes others
-    )
+    # host memory of the describing process, after the train step was traced
+    process_bytes: Count = 0
+    # the only size of batches that the workload takes; None if it takes others
+    fixed_batch_size: int | None = None
     # why knobs are not tuned, by their names
     untuned: Mapping[str, str] = field(default_factory=dict)
     mapped_bytes: Count = 0  # of arrays that training reads from files
@@ -151,9 +146,8 @@ class Description:
     conversion_bytes: Count = 0  # needed in addition while it copies
     # whether a call of several steps holds all of its batches at once, stacked
     stacks_steps: bool = False
-    takes_turns: bool = (
-        False  # whether, without a queue, a batch is made only while no step runs
-    )
+    # whether, without a queue, a batch is made only while no step runs
+    takes_turns: bool = False
     steps_ahead: Count = 0  # that wait behind the running one, each with its batch
     versions: Mapping[str, str] = field(default_factory=dict)
     # of a script: where it sets each knob, where else it uses the batch size, the arguments of

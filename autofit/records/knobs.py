@@ -151,12 +151,10 @@ class KnobRow:
     # one counts first
     rank: int
     coordinate: Coordinate | None
-    text: (
-        Callable[[FitConfig], str] | None
-    )  # in a config's text; empty if it has no effect
-    column: (
-        Callable[[FitConfig], str | None] | None
-    )  # under `label` in the table of trials
+    # in a config's text; empty if it has no effect
+    text: Callable[[FitConfig], str] | None
+    # under `label` in the table of trials
+    column: Callable[[FitConfig], str | None] | None
     # tried by default; those of batch size and workers follow from data and machine
     values: tuple[int, ...] = ()
     # names that a factory's parameter may have: those of Keras, tf.data, torch and grain
@@ -222,9 +220,8 @@ def _steps_column(config: FitConfig) -> str | None:
     )
 
 
-STEPS_PER_EXECUTION = (
-    "steps_per_execution"  # the knob that is an attribute of the compiled model
-)
+# the knob that is an attribute of the compiled model
+STEPS_PER_EXECUTION = "steps_per_execution"
 
 KNOBS: dict[str, KnobRow] = {
     "batch_size": KnobRow(

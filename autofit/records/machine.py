@@ -17,13 +17,11 @@ class Device:
     uuid: str
     total_bytes: Count
     free_bytes: Count
-    held_by: tuple[
-        str, ...
-    ] = ()  # the processes that hold memory of the device, for display
+    # the processes that hold memory of the device, for display
+    held_by: tuple[str, ...] = ()
     driver: str = ""  # version of the driver
-    compute_capability: tuple[int, int] | None = (
-        None  # the generation of a CUDA GPU, such as (8, 9)
-    )
+    # the generation of a CUDA GPU, such as (8, 9)
+    compute_capability: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

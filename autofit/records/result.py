@@ -58,9 +58,8 @@ class Speedup:
 
     baseline: FitConfig
     baseline_outcome: Outcome
-    ratio: Ratio | None = (
-        None  # of the geometric means of both configs' rates; None if it is not known
-    )
+    # of the geometric means of both configs' rates; None if it is not known
+    ratio: Ratio | None = None
     # the ends of its confidence interval; None for a single pair
     low: Ratio | None = None
     high: Ratio | None = None
@@ -93,18 +92,16 @@ class Answer:
     # did not run
     probability: Ratio | None = None
     confirmed: bool = True  # otherwise the figures come from the search
-    needed_seconds: Seconds | None = (
-        None  # the `max_seconds` that would have allowed what time did not
-    )
+    # the `max_seconds` that would have allowed what time did not
+    needed_seconds: Seconds | None = None
     # of the factory, or attributes of a PyDataset object
     data_kwargs: Mapping[str, Any] = field(default_factory=dict)
     fit_kwargs: FitKwargs = field(default_factory=dict)
     # empty unless gradients are accumulated
     optimizer_kwargs: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""  # that sets all of them
-    adjustments: tuple[
-        str, ...
-    ] = ()  # what else in the program depends on the batch size
+    # what else in the program depends on the batch size
+    adjustments: tuple[str, ...] = ()
 
     @property
     def compile_kwargs(self) -> dict[str, int]:
@@ -155,9 +152,8 @@ class TuneLog:
     limits: Limits
     machine: Machine
     device: str
-    description: (
-        Description | None
-    )  # None if the model could not be built within the limits
+    # None if the model could not be built within the limits
+    description: Description | None
     # stored: those of the search, and later runs that failed, which count against their config
     trials: tuple[Trial, ...]
     runs: tuple[Trial, ...] = ()  # after the search
@@ -209,9 +205,8 @@ class TuneRecord(TuneLog):
     description: Description
     effective_batch_size: Positive | None = None
     ceilings_run_samples_per_second: Rate | None = None
-    batch_is_default: bool = (
-        False  # whether the baseline's batch size is Keras's, not the user's
-    )
+    # whether the baseline's batch size is Keras's, not the user's
+    batch_is_default: bool = False
     # of a script: digests of it as it was, and after the edits of each answer
     digests: tuple[str, ...] = ()
 

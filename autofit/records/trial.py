@@ -28,9 +28,8 @@ BUSY_SHARE = 0.1
 _IDLE_SHARE = 0.25
 # lowest relative standard deviation of a rate, even if its interval is narrower
 _RATE_NOISE_FLOOR = 0.015
-_USUAL_RATE_NOISE = (
-    0.04  # relative standard deviation assumed for a rate without an interval
-)
+# relative standard deviation assumed for a rate without an interval
+_USUAL_RATE_NOISE = 0.04
 
 
 @dataclass(frozen=True)
@@ -61,14 +60,12 @@ class Evidence:
     signal: str | None = None
     last_host_bytes: Count | None = None  # the last reading of its host memory
     log_tail: tuple[str, ...] = ()
-    hung: bool = (
-        False  # whether a TIMEOUT was ended early because its processes were idle
-    )
+    # whether a TIMEOUT was ended early because its processes were idle
+    hung: bool = False
     # whether a DEVICE_OOM is of a library that allocates memory outside the limit
     outside_pool: bool = False
-    server_lost: bool = (
-        False  # whether the trial CRASHED because the trial server ended
-    )
+    # whether the trial CRASHED because the trial server ended
+    server_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,9 +73,8 @@ class Conditions:
     """The conditions while a rate was timed, as means; None for what is not reported."""
 
     cores: Positive  # that this process may use
-    other_cores: Ratio | None = (
-        None  # the number of them that other processes used, with the host of a virtual machine
-    )
+    # the number of them that other processes used, with the host of a virtual machine
+    other_cores: Ratio | None = None
     idle_cores: Ratio | None = None  # the number that no process used
     throttles: tuple[str, ...] = ()  # the reasons why a GPU's clock was not higher
 
@@ -119,9 +115,8 @@ class Measurement:
     spread: Ratio | None = None
     step_seconds: Seconds | None = None
     steps: Count = 0
-    compute_samples_per_second: Rate | None = (
-        None  # of the same step on one cached batch
-    )
+    # of the same step on one cached batch
+    compute_samples_per_second: Rate | None = None
     compute_spread: Ratio | None = None
     input_samples_per_second: Rate | None = None  # of the input pipeline alone
     input_spread: Ratio | None = None
@@ -134,13 +129,11 @@ class Measurement:
     # with the phase in which the input pipeline runs alone, which the total peaks are without
     device_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
     host_peak_bytes_by_phase: Mapping[Phase, Count] = field(default_factory=dict)
-    driver_peak_bytes: Count | None = (
-        None  # the driver's highest report, with the GPU's context and libraries
-    )
+    # the driver's highest report, with the GPU's context and libraries
+    driver_peak_bytes: Count | None = None
     allocator_notice: str = ""  # what the device's allocator had to do, as a sentence
-    queued_batches: int | None = (
-        None  # that were ready or in progress when the queue was full
-    )
+    # that were ready or in progress when the queue was full
+    queued_batches: int | None = None
     started_at: Seconds | None = None  # since 1970 (UTC)
     phase_seconds: Mapping[Phase, Seconds] = field(default_factory=dict)
     conditions: Conditions | None = None  # while the rate was timed
@@ -152,9 +145,8 @@ class Measurement:
     epoch_samples: Positive | None = None
     epoch_gap_seconds: Seconds | None = None
     epoch_gap_unread: str = ""
-    validation_seconds: Seconds | None = (
-        None  # that a validation on all held-out samples takes in addition
-    )
+    # that a validation on all held-out samples takes in addition
+    validation_seconds: Seconds | None = None
 
     @property
     def epoch_seconds(self) -> float | None:
@@ -227,31 +219,26 @@ class TrialSpec:
     config: FitConfig
     limits: Limits
     deadline_seconds: float
-    measure_seconds: float = (
-        0.0  # longest for the end-to-end rate; a describing trial measures none
-    )
+    # longest for the end-to-end rate; a describing trial measures none
+    measure_seconds: float = 0.0
     # whose memory a describing trial estimates, or the first ones if XLA compiles the step
     batch_sizes: tuple[int, ...] = ()
     compile_all: bool = False  # whether it compiles for all of them
     gpus: tuple[str, ...] = ()  # models of GPUs to estimate the memory on instead
-    rate_to_beat: float | None = (
-        None  # a measuring trial ends early if its rate is clearly below
-    )
+    # a measuring trial ends early if its rate is clearly below
+    rate_to_beat: float | None = None
     # A measuring trial does not time the step alone if its rate is given. A confirming trial needs
     # both rates to discount the batches that were in the queue before, which would inflate the
     # rate.
     compute_samples_per_second: float | None = None
     input_samples_per_second: float | None = None
-    effective_batch_size: int | None = (
-        None  # up to which the optimizer accumulates gradients
-    )
+    # up to which the optimizer accumulates gradients
+    effective_batch_size: int | None = None
     # Whether it does what only its memory is read for: it waits until the queue is full and, if it
     # confirms, validates. Otherwise it waits for the queue only if the input is clearly faster than
     # the step.
     reads_memory: bool = True
-    longest_epoch_seconds: float = (
-        0.0  # of steady training for which the gap between epochs is read
-    )
-    epoch_samples: int | None = (
-        None  # of data that does not know them, or that `steps_per_epoch` of `fit` sets
-    )
+    # of steady training for which the gap between epochs is read
+    longest_epoch_seconds: float = 0.0
+    # of data that does not know them, or that `steps_per_epoch` of `fit` sets
+    epoch_samples: int | None = None

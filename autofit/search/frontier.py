@@ -228,9 +228,8 @@ class FrontierSearch:
         return self._last[1]
 
     def _look(self, trials: tuple[Trial, ...]) -> _Outlook:
-        from scipy.special import (
-            ndtr,
-        )  # takes a quarter of a second; a stored result needs it not
+        # takes a quarter of a second; a stored result needs it not
+        from scipy.special import ndtr
 
         arrays = self._arrays
         context = self._context

@@ -27,9 +27,8 @@ from autofit.search.space import TOLERANCE, SearchSpace, Space, build_space
 from autofit.storage import codec
 from autofit.workload.arguments import EXPLAINED
 
-_MOST_REPEATS = (
-    5  # proposals in a row that are not new: a sampler that repeats itself has settled
-)
+# proposals in a row that are not new: a sampler that repeats itself has settled
+_MOST_REPEATS = 5
 # used as the limit if memory is known only as a share of it; the value does not matter
 _UNIT_BYTES = 2**30
 _UNKNOWN_WORKLOAD = Description(
@@ -163,9 +162,8 @@ class FrontierSampler(BaseSampler):
         decision = self._choose(study, trial)
         if decision.proposal is None:
             raise RuntimeError(decision.stop_reason)
-        self.proposal = (
-            decision.proposal
-        )  # the best remaining config if there is a reason to stop
+        # the best remaining config if there is a reason to stop
+        self.proposal = decision.proposal
         return {knob: getattr(self.proposal.config, knob) for knob in search_space}
 
     def sample_independent(

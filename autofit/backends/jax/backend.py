@@ -33,9 +33,8 @@ _CACHE_ALL = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-_STEPS_AHEAD = (
-    32  # steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
-)
+# steps that JAX's client for the CPU dispatches ahead (measured with JAX 0.10)
+_STEPS_AHEAD = 32
 BATCHES_ON_GPU = 2  # Keras copies the next batch to a GPU during a step
 _SPARE_THREADS = 4  # per device, for other work of the client (assumed)
 

@@ -23,9 +23,8 @@ XLA = "XLA buffer assignment"
 # total for a batch size is within 0.13 of the line through two other sizes (measured: nine models
 # on a CPU)
 _ERROR = 0.8
-_GPU_ERROR = (
-    0.1  # a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
-)
+# a GPU's compiler chooses workspaces (0.98 to 1.00 of the peaks on an H200)
+_GPU_ERROR = 0.1
 _ABSOLUTE_ERROR_BYTES = 2**20
 # of the sizes before a tune: a compilation takes seconds, and the first trial of another size shows
 # the line
@@ -48,9 +47,8 @@ class StepFootprint:
         else:
             self._lowered(self._multiple_of * _TRACED_MULTIPLE)
         self.optimizer_bytes = bytes_of_optimizers(self._model)
-        self.uses_model_optimizer = (
-            True  # Keras passes no other optimizer's state to the step
-        )
+        # Keras passes no other optimizer's state to the step
+        self.uses_model_optimizer = True
 
     def estimates(
         self,

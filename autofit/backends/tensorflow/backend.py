@@ -305,9 +305,8 @@ def uses_onednn() -> bool:
     # `TF_ENABLE_ONEDNN_OPTS` overrides the default. TensorFlow has no public function that reports
     # it.
     try:
-        from tensorflow.python.util import (
-            _pywrap_util_port,
-        )  # heavy: must stay out of the parent
+        # heavy: must stay out of the parent
+        from tensorflow.python.util import _pywrap_util_port
 
         return bool(_pywrap_util_port.IsMklEnabled())
     except (ImportError, AttributeError):
@@ -384,9 +383,8 @@ def enforce_limit(
     # TensorFlow's guide contains this call; a later limit replaces an earlier one; and a program
     # that hides the GPU trains on the CPU without a message. All public functions for these
     # settings call methods of one context object, which are replaced here.
-    from tensorflow.config import (
-        LogicalDeviceConfiguration,
-    )  # heavy: must stay out of the parent
+    # heavy: must stay out of the parent
+    from tensorflow.config import LogicalDeviceConfiguration
 
     limit = max(1, limit_bytes // _MIB)
     context.set_logical_device_configuration(
@@ -409,9 +407,8 @@ def enforce_limit(
         )
         if dev != gpu:
             set_logical(dev, virtual_devices)
-        elif (
-            wanted < limit
-        ):  # the search must know a lower limit; a higher one has no effect
+        elif wanted < limit:
+            # the search must know a lower limit; a higher one has no effect
             raise UsageError(
                 f"your code limits the GPU to {format_bytes(wanted * _MIB)} "
                 "(set_logical_device_configuration), less than "

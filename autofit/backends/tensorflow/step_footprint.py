@@ -32,14 +32,12 @@ _ERRORS = {LIVENESS: 0.35, XLA: 0.13}
 _ABSOLUTE_ERROR_BYTES = 4 * 2**20
 # the walk does not fuse what XLA fuses (measured: the walk over the XLA cases of the benchmark)
 _FUSED_ERROR = 1.05
-_EAGER_ERROR = (
-    0.8  # Python's references decide what an eager step holds (measured: -37% to +78%)
-)
+# Python's references decide what an eager step holds (measured: -37% to +78%)
+_EAGER_ERROR = 0.8
 _GPU_ERROR = 0.5  # a GPU's kernels choose their workspaces when they run (assumed)
 _COMPILED_SIZES = 2  # a compilation takes seconds, and two sizes define a line
-_BATCHES_ON_CPU = (
-    2  # the current batch and the prefetched one, both in the allocator's memory
-)
+# the current batch and the prefetched one, both in the allocator's memory
+_BATCHES_ON_CPU = 2
 # the allocator's chunks by what is requested (measured: tests/benchmarks/memory-parts.txt)
 _CHUNK_FACTOR = 1.12
 # bfc_allocator.cc

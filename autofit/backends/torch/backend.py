@@ -33,9 +33,8 @@ _DEVICE = re.compile(
 # the first of them that is set counts (CUDAAllocatorConfig.h of torch 2.13)
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _FRACTION = re.compile(r"per_process_memory_fraction:\s*(\d*\.?\d+)")
-_LOOSE_RATIO = (
-    1.2  # of the memory that the allocator reserves to what tensors take: more is said
-)
+# of the memory that the allocator reserves to what tensors take: more is said
+_LOOSE_RATIO = 1.2
 _LEAST_SHARE = 0.5  # of the limit: in less memory, the ratio does not matter
 
 
@@ -85,9 +84,8 @@ class Torch(Backend):
     has_steps_per_execution = False  # of Keras 3.15
     compiler = "torch.compile"
     plans_memory = False
-    compile_seconds = (
-        300.0  # measured on two cores: 28 s for a small CNN, 107 s for ResNet50
-    )
+    # measured on two cores: 28 s for a small CNN, 107 s for ResNet50
+    compile_seconds = 300.0
     compiles_for_absent_gpus = False
     seconds_to_oom = 1.0  # on an H200: 0.3 to 1.1
     alternates_on_cpu = True  # a step occupies the training thread there

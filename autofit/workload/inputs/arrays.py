@@ -39,9 +39,8 @@ class Arrays(FitInput):
     tunes = ()  # a function that makes arrays needs no knobs
     ends_by_itself = False
     fit_makes_batches = True
-    of_fixed_size = (
-        True  # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
-    )
+    # Keras knows the size of full batches (Keras 3.15 `ArrayDataAdapter`)
+    of_fixed_size = True
     epoch_batches: int  # without a partial batch
 
     def _open(self) -> None:

@@ -27,9 +27,8 @@ from autofit.workload.inputs.knobs import fixed_in, knobs_of, switches_of
 
 # gets each error of the user's code while batches are made
 ReportError = Callable[[BaseException], None]
-ONE_SAMPLE = (
-    2  # value of `is_over` if workers may repeat a single sample instead of a batch
-)
+# value of `is_over` if workers may repeat a single sample instead of a batch
+ONE_SAMPLE = 2
 
 
 class BatchError(UsageError):
@@ -40,14 +39,12 @@ class BatchError(UsageError):
 class ArrayBytes:
     """Memory that arrays take while training, in bytes."""
 
-    mapped: int = (
-        0  # arrays that are mapped from files; training reads them into memory
-    )
+    # arrays that are mapped from files; training reads them into memory
+    mapped: int = 0
     # the copies that `fit` trains on, in the order in which it makes them
     tensors: tuple[int, ...] = ()
-    conversion: int = (
-        0  # temporary copies that exist only while `fit` makes the tensors
-    )
+    # temporary copies that exist only while `fit` makes the tensors
+    conversion: int = 0
 
     def then(self, other: ArrayBytes) -> ArrayBytes:
         """Return the memory of these arrays together with that of `other`, which `fit` copies after
@@ -74,9 +71,8 @@ class BatchMaker:
     # on making batches.
 
     report_error: ReportError
-    made: (
-        Any  # a `multiprocessing.Value`: the batches made by all threads and processes
-    )
+    # a `multiprocessing.Value`: the batches made by all threads and processes
+    made: Any
     # a `multiprocessing.Value`: 0, 1 or ONE_SAMPLE; None if the pipeline does not run alone
     is_over: Any = None
     _last: Any = None
@@ -112,9 +108,8 @@ class FitInput(ABC):
     source: ClassVar[str]  # what makes the batches, for error messages
     # parameters and return value of a function that makes such data, as an example
     factory: ClassVar[tuple[str, str]]
-    tunes: ClassVar[tuple[str, ...]] = (
-        "batch_size",
-    )  # knobs that such data usually takes
+    # knobs that such data usually takes
+    tunes: ClassVar[tuple[str, ...]] = ("batch_size",)
     # what its library calls the knobs, where that is not Keras's name
     own_names: ClassVar[Mapping[str, str]] = {}
     # whether `fit` ends after exactly the steps that `fit_arguments` was given
@@ -288,9 +283,8 @@ class FitInput(ABC):
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less
         time to pass on.
         """
-        if (
-            self._is_over is not None
-        ):  # a DataLoader passes on tensors, which are left whole
+        if self._is_over is not None:
+            # a DataLoader passes on tensors, which are left whole
             self._is_over.value = (
                 ONE_SAMPLE if one_sample and not self.has_processes else 1
             )

@@ -87,9 +87,8 @@ class Grain(FitInput):
         )
 
         class Batches(grain.DatasetIterator):  # type: ignore[misc]  # grain ships no types
-            get_state = set_state = (
-                None  # they must be defined, but a trial never goes back
-            )
+            # they must be defined, but a trial never goes back
+            get_state = set_state = None
 
             def __next__(self) -> Any:
                 return next(batches)

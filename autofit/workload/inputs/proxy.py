@@ -29,9 +29,8 @@ class DatasetProxy(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships 
         self._dataset = dataset
         self._length = length
         self._maker = maker
-        self._full = (
-            None if count is None else max(1, count - 1)
-        )  # the last batch may be partial
+        # the last batch may be partial
+        self._full = None if count is None else max(1, count - 1)
 
     def __len__(self) -> int:
         return self._length

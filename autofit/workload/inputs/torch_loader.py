@@ -68,9 +68,8 @@ class TorchLoader(FitInput):
         # receive another one
         self._processes = data.multiprocessing_context or multiprocessing
         self._made = self._shared("q")
-        self.epoch_batches = (
-            operator.length_hint(data) or None
-        )  # a stream has no length
+        # a stream has no length
+        self.epoch_batches = operator.length_hint(data) or None
         self._keep_first(self._epoch())
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
@@ -78,9 +77,8 @@ class TorchLoader(FitInput):
         return {knob: name for knob, name in named.items() if knob != "max_queue_size"}
 
     def kept(self, knobs: Mapping[str, str]) -> dict[str, str]:
-        from torch.utils.data import (
-            IterableDataset,
-        )  # heavy: must stay out of the parent
+        # heavy: must stay out of the parent
+        from torch.utils.data import IterableDataset
 
         is_stream = isinstance(self._data.dataset, IterableDataset)
         is_whole = "workers" in knobs and is_stream and not is_split(self._data)
@@ -121,9 +119,8 @@ class TorchLoader(FitInput):
         """
         # an epoch has `batches` full batches; an iterable dataset keeps its length; `changes` are
         # attributes of the copy
-        from torch.utils.data import (
-            IterableDataset,
-        )  # heavy: must stay out of the parent
+        # heavy: must stay out of the parent
+        from torch.utils.data import IterableDataset
 
         loader = copy.copy(self._data)
         watched = _Watched(
