@@ -252,15 +252,11 @@ class Backend(ABC):
         """Return a context manager: models built in it train on all of these devices, by the class
         `distribution`.
         """
-        raise NotImplementedError(
-            f"{self.name} has no class that trains on several devices"
-        )
+        raise NotImplementedError
 
     def distributed_lines(self, assignment: str) -> list[str]:
         """Return lines of a program in which an assignment builds a model for several devices."""
-        raise NotImplementedError(
-            f"{self.name} has no class that trains on several devices"
-        )
+        raise NotImplementedError
 
     def distribution_of(self, model: Any) -> tuple[str, int] | None:
         """Return the name of the class that distributes a model, and the number of devices.

@@ -40,12 +40,11 @@ class StepFootprint:
     def __init__(self, step: TrainStep) -> None:
         self._step = step
         self._model = step.model
-        self._multiple_of = step.multiple_of
         self._model._symbolic_build(data_batch=step.batch)
-        if self._multiple_of is None:
+        if step.multiple_of is None:
             self._lowered(step.own_size)
         else:
-            self._lowered(self._multiple_of * _TRACED_MULTIPLE)
+            self._lowered(step.multiple_of * _TRACED_MULTIPLE)
         self.optimizer_bytes = bytes_of_optimizers(self._model)
         # Keras passes no other optimizer's state to the step
         self.uses_model_optimizer = True
@@ -60,19 +59,14 @@ class StepFootprint:
         batches = 1 if on_cpu else BATCHES_ON_GPU
         method = XLA, _ERROR if on_cpu else _GPU_ERROR, _ABSOLUTE_ERROR_BYTES
         wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
-        for size in self._possible(wanted):
-            yield self._footprint(
-                size,
-                self._lowered(size).compile(),
-                batches,
-                method,
-            )
-
-    def _possible(self, sizes: Sequence[int]) -> list[int]:
-        multiple = self._multiple_of
+        multiple = self._step.multiple_of
         if multiple is None:
-            return [self._step.own_size]
-        return sorted({multiple * math.ceil(size / multiple) for size in sizes})
+            sizes = {self._step.own_size}
+        else:
+            sizes = {multiple * math.ceil(size / multiple) for size in wanted}
+        for size in sorted(sizes):
+            program = self._lowered(size).compile()
+            yield self._footprint(size, program, batches, method)
 
     def _footprint(
         self, size: int, program: Any, batches: int, method: tuple[str, float, int]
@@ -102,15 +96,14 @@ class StepFootprint:
         )
         return self._footprint(batch_size, program, BATCHES_ON_GPU, absent_gpu.ERRORS)
 
-    def _lowered(
-        self,
-        size: int,
-        sharding: Any = None,
-    ) -> Any:
+    def _lowered(self, size: int, sharding: Any = None) -> Any:
+        def resized(leaf: Any) -> Any:
+            shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
+            kind = jax.dtypes.canonicalize_dtype(leaf.dtype)
+            return jax.ShapeDtypeStruct(shape, kind, sharding=sharding)
+
         step = jax.jit(self._model.train_step, donate_argnums=0)
-        batch = jax.tree.map(
-            lambda leaf: _resized(leaf, size, sharding), self._step.batch
-        )
+        batch = jax.tree.map(resized, self._step.batch)
         return step.lower(self._state(sharding), batch)
 
     def _state(self, sharding: Any = None) -> Any:
@@ -127,16 +120,3 @@ class StepFootprint:
             ),
             state,
         )
-
-
-def _resized(
-    leaf: Any,
-    size: int,
-    sharding: Any,
-) -> Any:
-    shape = leaf.shape if np.ndim(leaf) == 0 else (size, *leaf.shape[1:])
-    return jax.ShapeDtypeStruct(
-        shape,
-        jax.dtypes.canonicalize_dtype(leaf.dtype),
-        sharding=sharding,
-    )

@@ -91,6 +91,7 @@ class StepFootprint:
                 if key not in of_model
             ],
         }
+        self._variable_bytes = sum(map(sum, self._variables.values()))
         self.optimizer_bytes = sum(self._variables["optimizer"])
         optimizer = getattr(self._model, "optimizer", None)
         self.uses_model_optimizer = any(
@@ -125,21 +126,16 @@ class StepFootprint:
         for size in sorted(batch_sizes):
             yield self._walked(replace(self._program, batch_size=size))
         if self._model.jit_compile:
-            for size in sorted(
-                batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
-            ):
-                total = compiled_bytes(self._model, self._batch, size)
+            wanted = batch_sizes if compile_all else batch_sizes[:_COMPILED_SIZES]
+            for size in sorted(wanted):
+                total = self._compiled_bytes(size)
                 if total is None:
                     return
                 beyond = self._beyond_arguments(total, size)
-                weights = self._variables["weights"]
                 # each weight takes two more buffers while it is drawn, which leave regions behind
                 if self._program.on_cpu:
-                    beyond = _chunk_bytes(
-                        beyond,
-                        sum(map(sum, self._variables.values()))
-                        + 2 * max(weights, default=0),
-                    )
+                    drawn = 2 * max(self._variables["weights"], default=0)
+                    beyond = _chunk_bytes(beyond, self._variable_bytes + drawn)
                 yield self._footprint(
                     replace(self._program, batch_size=size),
                     {"temporaries": beyond},
@@ -162,12 +158,7 @@ class StepFootprint:
         )
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
-        text = _compiler_ir(
-            self._model,
-            self._batch,
-            batch_size,
-            "stablehlo",
-        )
+        text = self._compiler_ir(batch_size, "stablehlo")
         arguments, temporaries = absent_gpu.compiled_bytes(
             absent_gpu.memory_of_stablehlo(text, gpu)
         )
@@ -183,10 +174,8 @@ class StepFootprint:
         total_bytes: int,
         batch_size: int,
     ) -> int:
-        variables = sum(map(sum, self._variables.values()))
-        return max(
-            0, total_bytes - variables - sum(_batch_bytes(self._batch, batch_size))
-        )
+        beyond = total_bytes - self._variable_bytes - sum(self._batch_bytes(batch_size))
+        return max(0, beyond)
 
     def _walked(self, program: StepProgram) -> Footprint:
         return self._footprint(
@@ -204,9 +193,9 @@ class StepFootprint:
         factor: float = 1.0,
     ) -> Footprint:
         # what a step holds, with what outlives it: data, variables and the input
-        inputs = _batch_bytes(self._batch, program.batch_size) * (
-            _BATCHES_ON_CPU if program.on_cpu else 1
-        )
+        inputs = self._batch_bytes(program.batch_size)
+        if program.on_cpu:
+            inputs *= _BATCHES_ON_CPU
         outlives = {**self._variables, "input_batch": inputs}
         data = (
             _chunk_bytes(size) if program.on_cpu else size
@@ -223,22 +212,17 @@ class StepFootprint:
         )
 
     def _trace(self) -> tuple[int, Any]:
-        arrays = [
-            leaf
-            for leaf in keras.tree.flatten(self._batch)
-            if leaf is not None and len(leaf.shape) > 0
-        ]
-        samples = (
-            None
-            if self._step.multiple_of is None
-            else self._step.multiple_of * self._prime()
+        samples = None
+        if self._step.multiple_of is not None:
+            samples = self._step.multiple_of * self._prime()
+        traced = tf.function(self._model.train_step).get_concrete_function(
+            self._batch_specs(samples)
         )
-        graph = (
-            tf.function(self._model.train_step)
-            .get_concrete_function(_batch_specs(self._batch, samples))
-            .graph
-        )
-        return samples or int(arrays[0].shape[0]), graph
+        if samples is None:
+            leaves = keras.tree.flatten(self._batch)
+            shapes = [leaf.shape for leaf in leaves if leaf is not None]
+            samples = next(int(shape[0]) for shape in shapes if len(shape) > 0)
+        return samples, traced.graph
 
     def _prime(self) -> int:
         shapes = [
@@ -265,6 +249,68 @@ class StepFootprint:
             error = _FUSED_ERROR
         return name, error, _ABSOLUTE_ERROR_BYTES
 
+    def _compiled_bytes(self, batch_size: int) -> int | None:
+        """Return the bytes of all buffers of the step compiled by XLA, variables included; None if
+        XLA cannot compile it.
+        """
+        # of memory usage: XLA writes one for each compilation, also those of the user's code before
+        reports = xla_reports()
+        shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
+        try:
+            self._compiler_ir(batch_size, "optimized_hlo")
+        except (tf.errors.OpError, ValueError, NotImplementedError):
+            return None
+        texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
+        shutil.rmtree(reports, ignore_errors=True)
+        # none if its flags were set too late
+        return max(
+            (int(match[1]) for text in texts for match in _REPORT.finditer(text)),
+            default=None,
+        )
+
+    def _compiler_ir(self, batch_size: int, stage: str) -> str:
+        specs = self._batch_specs(batch_size)
+
+        def step(*leaves: Any) -> Any:
+            return self._model.train_step(keras.tree.pack_sequence_as(specs, leaves))
+
+        compiled = tf.function(step, jit_compile=True)
+        # that stage is the same for all devices
+        device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
+        text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(
+            stage, **device
+        )
+        return text
+
+    def _batch_bytes(self, batch_size: int) -> list[int]:
+        specs = [
+            leaf
+            for leaf in keras.tree.flatten(self._batch_specs(batch_size))
+            if isinstance(leaf, tf.TensorSpec)
+        ]
+        return [
+            math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs
+        ]
+
+    def _batch_specs(self, batch_size: int | None) -> Any:
+        # if there is no `batch_size`, the arrays keep their first dimension
+
+        def spec(leaf: Any) -> Any:
+            if leaf is None:
+                return None
+            if hasattr(leaf, "nested_row_splits"):
+                return tf.type_spec_from_value(leaf)
+            first = (
+                leaf.shape[:1]
+                if batch_size is None or not leaf.shape
+                else (batch_size,)
+            )
+            is_sparse = hasattr(leaf, "dense_shape") or hasattr(leaf, "tocoo")
+            kind = tf.SparseTensorSpec if is_sparse else tf.TensorSpec
+            return kind((*first, *leaf.shape[1:]), leaf.dtype)
+
+        return keras.tree.map_structure(spec, self._batch)
+
 
 def _tensorflow_variable(variable: Any) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
@@ -284,74 +330,3 @@ def _chunk_bytes(size_bytes: int, earlier_bytes: int = 0) -> int:
         if size_bytes < region < min(2 * size_bytes, size_bytes + _MOST_WASTE_BYTES)
         else size_bytes
     )
-
-
-def compiled_bytes(
-    model: Any,
-    batch: Any,
-    batch_size: int,
-) -> int | None:
-    """Return the bytes of all buffers of the step compiled by XLA, variables included; None if XLA
-    cannot compile it.
-    """
-    # of memory usage: XLA writes one for each compilation, also those of the user's code before
-    reports = xla_reports()
-    shutil.rmtree(reports, ignore_errors=True)  # XLA creates the folder again
-    try:
-        _compiler_ir(model, batch, batch_size, "optimized_hlo")
-    except (tf.errors.OpError, ValueError, NotImplementedError):
-        return None
-    texts = [file.read_text() for file in reports.glob("*memory-usage-report.txt")]
-    shutil.rmtree(reports, ignore_errors=True)
-    # none if its flags were set too late
-    return max(
-        (int(match[1]) for text in texts for match in _REPORT.finditer(text)),
-        default=None,
-    )
-
-
-def _compiler_ir(
-    model: Any,
-    batch: Any,
-    batch_size: int,
-    stage: str,
-) -> str:
-    specs = _batch_specs(batch, batch_size)
-
-    def step(*leaves: Any) -> Any:
-        return model.train_step(keras.tree.pack_sequence_as(specs, leaves))
-
-    compiled = tf.function(step, jit_compile=True)
-    # that stage is the same for all devices
-    device = {"device_name": "/device:CPU:0"} if stage == "stablehlo" else {}
-    text: str = compiled.experimental_get_compiler_ir(*keras.tree.flatten(specs))(
-        stage, **device
-    )
-    return text
-
-
-def _batch_bytes(batch: Any, batch_size: int) -> list[int]:
-    specs = [
-        leaf
-        for leaf in keras.tree.flatten(_batch_specs(batch, batch_size))
-        if isinstance(leaf, tf.TensorSpec)
-    ]
-    return [math.prod(leaf.shape.as_list()) * int(leaf.dtype.size) for leaf in specs]
-
-
-def _batch_specs(batch: Any, batch_size: int | None) -> Any:
-    # if there is no `batch_size`, the arrays keep their first dimension
-
-    def spec(leaf: Any) -> Any:
-        if leaf is None:
-            return None
-        if hasattr(leaf, "nested_row_splits"):
-            return tf.type_spec_from_value(leaf)
-        first = (
-            leaf.shape[:1] if batch_size is None or not leaf.shape else (batch_size,)
-        )
-        is_sparse = hasattr(leaf, "dense_shape") or hasattr(leaf, "tocoo")
-        kind = tf.SparseTensorSpec if is_sparse else tf.TensorSpec
-        return kind((*first, *leaf.shape[1:]), leaf.dtype)
-
-    return keras.tree.map_structure(spec, batch)

@@ -117,14 +117,14 @@ class StepFootprint:
         """
         data = keras.tree.map_structure(lambda leaf: _resized(leaf, size), batch)
         self._model.train()
-        with LiveBytes() as count:
+        count = LiveBytes()
+        with count:
             self._model.train_step(
                 keras.tree.map_structure(keras.ops.convert_to_tensor, data)
             )
         self._model.zero_grad()
         self._model.eval()
-        held: list[int] = count.after_each
-        return held
+        return count.after_each
 
 
 def _resized(leaf: Any, size: int) -> Any:
