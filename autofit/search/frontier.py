@@ -280,16 +280,15 @@ class FrontierSearch:
         done = [self._index[config] for config in may_win if config in self._index]
         again = np.zeros(len(self.configs), bool)
         again[done] = self._repeats
-        present = self._nearest(self._baseline)
-        if not done and feasible.possible[present]:
-            # none of this space has run: what may be faster than the present config is worth one
-            done = [present]
         if not done:
-            # nothing to compare with, as the present config does not run: what is fast and likely
-            # to fit
-            likely_rate = rates.mean + np.log(np.maximum(feasible.chance, _LEAST))
-            likely_rate = np.where(feasible.possible, likely_rate, -np.inf)
-            return self._proposed(int(np.argmax(likely_rate)), Reason.PROBE, feasible)
+            # none of this space has run: what may be faster than the present config is worth one
+            done = [self._nearest(self._baseline)]
+            if not feasible.possible[done[0]]:
+                # nothing to compare with, as that does not run: what is fast and likely to fit
+                likely_rate = rates.mean + np.log(np.maximum(feasible.chance, _LEAST))
+                likely_rate = np.where(feasible.possible, likely_rate, -np.inf)
+                best = int(np.argmax(likely_rate))
+                return self._proposed(best, Reason.PROBE, feasible)
         leader = max(done, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
         new = feasible.possible

@@ -333,7 +333,15 @@ class _Readings:
         configs = [trial.config for trial in everything]
         self.at = ConfigArrays(configs, context.cores, charged)
         self.earlier = np.arange(len(everything)) >= len(trials)
-        rates = [[rate or math.nan for rate in _own_rates(each)] for each in measured]
+        # without what another trial read, and the rate of `fit` once more
+        rates = [
+            (
+                (each.compute_is_read and each.compute_samples_per_second) or math.nan,
+                (each.input_is_read and each.input_samples_per_second) or math.nan,
+                each.samples_per_second or math.nan,
+            )
+            for each in measured
+        ]
         values = np.log(rates).T
         self.is_read = np.isfinite(values)
         self.values = values[self.is_read]
@@ -362,18 +370,6 @@ def _charged_samples(measured: Measurement) -> float:
     if measured.epoch_gap_seconds is None:
         return math.inf
     return measured.epoch_samples or math.inf
-
-
-def _own_rates(
-    measured: Measurement,
-) -> tuple[float | None, float | None, float | None]:
-    """Return the rates of step, input and fit that a trial read itself.
-
-    The others are another trial's readings, or the rate of `fit` once more.
-    """
-    step = measured.compute_samples_per_second if measured.compute_is_read else None
-    inputs = measured.input_samples_per_second if measured.input_is_read else None
-    return step, inputs, measured.samples_per_second
 
 
 class _State(NamedTuple):
@@ -452,7 +448,14 @@ class _Fitting:
         for _ in range(_MOST_UPDATES):
             before = misfit
             update = self._linearize(state)
-            state, misfit = self._move(state, before, update.target)
+            for share in _SHARES_OF_UPDATE:
+                pairs = zip(state, update.target, strict=True)
+                moved = _State(*(old + share * (new - old) for old, new in pairs))
+                now = self._misfit(moved)
+                if now < before:
+                    state = moved
+                    misfit = now
+                    break
             if misfit >= before - _SETTLED * max(1.0, before):
                 break
         # the evidence is that of the last linearization (Rasmussen and Williams, Gaussian Processes
@@ -518,21 +521,6 @@ class _Fitting:
             readings.sum_by_config(readings.is_fit * weights),
         )
         return _Update(rows, root, weights, errors @ weights, target)
-
-    def _move(
-        self,
-        state: _State,
-        misfit: float,
-        target: _State,
-    ) -> tuple[_State, float]:
-        """Return a state toward the target that lowers the misfit, if one does, and its misfit."""
-        for share in _SHARES_OF_UPDATE:
-            pairs = zip(state, target, strict=True)
-            moved = _State(*(old + share * (new - old) for old, new in pairs))
-            now = self._misfit(moved)
-            if now < misfit:
-                return moved, now
-        return state, misfit
 
 
 class Rates:

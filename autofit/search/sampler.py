@@ -114,9 +114,9 @@ class FrontierSampler(BaseSampler):
                 effective_batch_size=effective_batch_size,
                 autotunes=autotunes,
             )
-        self._limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
+        limits = limits or Limits(_UNIT_BYTES, _UNIT_BYTES)
         self.context = SearchContext(
-            description, self._limits, cores, on_cpu, tolerance, tuple(warm_start)
+            description, limits, cores, on_cpu, tolerance, tuple(warm_start)
         )
         self.search = FrontierSearch(space, space.canonical(baseline), self.context)
         self.proposal: Proposal | None = None
@@ -184,7 +184,7 @@ class FrontierSampler(BaseSampler):
         if self.trials is not None:
             return self.trials
         stored = study.get_trials(deepcopy=False, states=codec.FINISHED)
-        return tuple(codec.trial_of(trial, self._limits) for trial in stored)
+        return tuple(codec.trial_of(trial, self.context.limits) for trial in stored)
 
 
 class BoundedSampler(FrontierSampler):

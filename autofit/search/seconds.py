@@ -11,6 +11,7 @@ from autofit.backends import BACKENDS
 from autofit.records.states import Outcome
 from autofit.records.trial import Trial
 from autofit.search.context import ConfigArrays, SearchContext, Vector
+from autofit.search.failures import with_outcome
 from autofit.search.rates import rated_trials
 
 # that an OOM costs beyond a trial on a CPU: TensorFlow repeats a failing allocation for 10 s, and
@@ -52,13 +53,12 @@ def _oom_seconds(mean: float, trials: Sequence[Trial], context: SearchContext) -
     """Return the seconds that an OOM costs beyond a mean trial, as one of which it counts."""
     if context.on_cpu:
         return _OOM_SECONDS
-    ooms = [
-        t.measurement for t in trials if t.measurement.outcome is Outcome.DEVICE_OOM
-    ]
-    usual = BACKENDS[context.description.backend].seconds_to_oom
-    if usual is None:
-        usual = mean + _REPEATING_SECONDS
-    seconds = statistics.fmean(oom.seconds for oom in ooms) if ooms else usual
+    ooms = with_outcome(trials, Outcome.DEVICE_OOM)
+    seconds = BACKENDS[context.description.backend].seconds_to_oom
+    if ooms:
+        seconds = statistics.fmean(oom.measurement.seconds for oom in ooms)
+    elif seconds is None:
+        seconds = mean + _REPEATING_SECONDS
     return max(0.0, seconds - mean)
 
 

@@ -222,9 +222,13 @@ class SearchSpace:
         ahead = 0 if config.prefetch_factor is None else config.queue_batches * batch
         if ahead > (self.most_samples_ahead or math.inf):
             return False
-        most_busy = _most_busy_workers(config)
-        if any(most_busy <= fewer < workers for fewer in self.workers or ()):
-            return False
+        # More threads than the queue and two more batches keep busy are idle (measured with Keras
+        # 3.15): of the numbers that are at least that, only the smallest is of use.
+        queue = config.max_queue_size
+        if queue is not None and queue != AUTOTUNE:
+            numbers = self.workers or ()
+            if any(queue + 2 <= fewer < workers for fewer in numbers):
+                return False
         return self._has_whole_calls(config.steps_per_execution or 1, batch)
 
     def _has_whole_calls(self, steps: int, batch: int) -> bool:
@@ -235,14 +239,6 @@ class SearchSpace:
         if steps * batch > samples:
             return False
         return not self.whole_calls or math.ceil(samples / batch) % steps == 0
-
-
-def _most_busy_workers(config: FitConfig) -> float:
-    """Return from which number of workers on more of them are never busy."""
-    # measured with Keras 3.15; of the numbers that are at least that, only the smallest is of use
-    if config.max_queue_size is None or config.max_queue_size == AUTOTUNE:
-        return math.inf
-    return config.max_queue_size + 2
 
 
 def cost(config: FitConfig) -> tuple[float, ...]:
@@ -437,35 +433,27 @@ def _values(
 ) -> tuple[Any, ...]:
     """Return the values to try of a knob, given a range or a list of choices."""
     key = f"space.{knob}"
-    choices = list(asked.values()) if isinstance(asked, dict) else asked
+    choices = [*asked.values()] if isinstance(asked, dict) else asked
     if not autotunes and AUTOTUNE in choices:
         raise UsageError(f"{asked!r} is not allowed: {NO_AUTOTUNE}", key=key)
-    if knob == "batch_size":
-        return _batch_sizes(asked, replicas)
-    if isinstance(asked, dict):
-        powers = [2**k for k in range(12)]
-        choices += [power for power in powers if asked["min"] <= power <= asked["max"]]
-    return tuple(sorted(set(choices)))
-
-
-def _batch_sizes(asked: list[int] | dict[str, int], replicas: int) -> tuple[int, ...]:
-    key = "space.batch_size"
-    if isinstance(asked, dict):
-        sizes = batch_grid(asked["min"], asked["max"], replicas)
-        if not sizes:
+    uneven = [str(size) for size in choices if size % replicas]
+    if knob == "batch_size" and isinstance(asked, dict):
+        choices = batch_grid(asked["min"], asked["max"], replicas)
+        if not choices:
             raise UsageError(
                 f"the range {asked!r} contains no multiple of {replicas}, the number of devices",
                 key=key,
             )
-        return tuple(sizes)
-    uneven = [str(size) for size in asked if size % replicas]
-    if uneven:
+    elif isinstance(asked, dict):
+        powers = [2**k for k in range(12)]
+        choices += [power for power in powers if asked["min"] <= power <= asked["max"]]
+    elif knob == "batch_size" and uneven:
         raise UsageError(
             f"{replicas} devices cannot share batches of {', '.join(uneven)} evenly; "
             f"batch_size is the total of all devices, so give multiples of {replicas}",
             key=key,
         )
-    return tuple(sorted(set(asked)))
+    return tuple(sorted(set(choices)))
 
 
 def batch_grid(lowest: int, highest: int, replicas: int = 1) -> list[int]:
