@@ -206,23 +206,21 @@ def resolved(options: Keywords, folder: Path) -> dict[str, Any]:
     folder returns for it.
     """
     made = options.get(CALLBACKS, TrialCallbacks())
-    function = made.resolve() if isinstance(made, Reference) else made
-    if not isinstance(made, TrialCallbacks) and takes_folder(function):
-        returned = function(**{FOLDER: str(folder)})
-        callbacks = (
-            tuple(returned) if isinstance(returned, list | tuple) else (returned,)
-        )
-        made = TrialCallbacks(
-            callbacks, of_batches=_names(filter(_counts_batches, callbacks))
-        )
-    elif not isinstance(made, TrialCallbacks):
-        call = f"{getattr(function, '__name__', 'the function')}()"
-        made = TrialCallbacks(
-            (),
-            (f"the callbacks of {call}",),
-            (f"those of {call}",),
-        )
-    patches = tuple(sorted(reference.left_out))
+    if not isinstance(made, TrialCallbacks):
+        function = made.resolve() if isinstance(made, Reference) else made
+        if takes_folder(function):
+            returned = function(**{FOLDER: str(folder)})
+            several = isinstance(returned, list | tuple)
+            callbacks = tuple(returned) if several else (returned,)
+            made = TrialCallbacks(
+                callbacks, of_batches=_names(filter(_counts_batches, callbacks))
+            )
+        else:
+            call = f"{getattr(function, '__name__', 'the function')}()"
+            made = TrialCallbacks(
+                (), (f"the callbacks of {call}",), (f"those of {call}",)
+            )
+    patches = sorted(reference.left_out)
     return {**options, CALLBACKS: replace(made, left_out=(*made.left_out, *patches))}
 
 
@@ -239,13 +237,11 @@ def rendered(
     # the chosen batch size may apply to the validation data, too
     if not chosen or not written_for:
         return dict(options)
-    scaled = {STEPS_PER_EPOCH, *([VALIDATION_STEPS] if scale_validation else [])} & set(
-        options
-    )
-    return {
-        **options,
-        **{name: math.ceil(options[name] * written_for / chosen) for name in scaled},
-    }
+    scaled = dict(options)
+    for name in (STEPS_PER_EPOCH, *[VALIDATION_STEPS] * scale_validation):
+        if name in options:
+            scaled[name] = math.ceil(options[name] * written_for / chosen)
+    return scaled
 
 
 def with_class_weight(batch: Any, options: Keywords) -> Any:

@@ -72,13 +72,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         register_iterators()
-        if (
-            fit_options.VALIDATION_SPLIT in self.fit_kwargs
-            and self.validation is not None
-        ):
-            key = f"fit_kwargs.{fit_options.VALIDATION_SPLIT}"
+        split = fit_options.VALIDATION_SPLIT
+        if split in self.fit_kwargs and self.validation is not None:
             raise UsageError(
-                "pass either validation or validation_split, not both", key=key
+                "pass either validation or validation_split, not both",
+                key=f"fit_kwargs.{split}",
             )
         given = {
             f"fit_kwargs.{name}"
@@ -163,7 +161,12 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _require_working_folder()
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            raise UsageError(
+                "the working folder was deleted; change to a folder that exists"
+            ) from None
         raise UsageError(
             f"the arrays for the trials cannot be written to a temporary file: {error}. "
             "Set TMPDIR to a folder with more free space"
@@ -174,15 +177,6 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
         raise UsageError(
             f"{culprit} cannot be sent to another process: {str(error) or type(error).__name__}. "
             f"{unpicklable.remedy(way)}"
-        ) from None
-
-
-def _require_working_folder() -> None:
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise UsageError(
-            "the working folder was deleted; change to a folder that exists"
         ) from None
 
 

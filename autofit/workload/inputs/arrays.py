@@ -68,7 +68,10 @@ class Arrays(FitInput):
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
         if not 1 <= len(parts) <= _MOST_PARTS or not leaves(parts[0]):
             return False
-        return all(map(_has_samples, leaves(parts)))
+        return all(
+            is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape")
+            for leaf in leaves(parts)
+        )
 
     def knobs(self, named: Mapping[str, str]) -> dict[str, str]:
         # of `fit`, even if a factory that returns arrays has no such parameter
@@ -194,10 +197,6 @@ class Arrays(FitInput):
         return tuple(
             _each(part, lambda array: array[first:end]) for part in self._parts
         )
-
-
-def _has_samples(leaf: Any) -> bool:
-    return is_array(leaf) and len(leaf.shape) > 0 and not hasattr(leaf, "dense_shape")
 
 
 # a list stays a list, because `fit` takes several inputs as a list

@@ -52,11 +52,10 @@ class ArrayBytes:
         """
         # while these arrays are copied, the tensors of `other` do not exist yet, which leaves room
         # for the temporary copies
-        conversion = max(self.conversion - sum(other.tensors), other.conversion)
         return ArrayBytes(
             self.mapped + other.mapped,
             self.tensors + other.tensors,
-            conversion,
+            max(self.conversion - sum(other.tensors), other.conversion),
         )
 
 

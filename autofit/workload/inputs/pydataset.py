@@ -108,12 +108,9 @@ def register_iterators() -> None:
     anew where one arrives.
     """
     module = sys.modules.get("keras.src.legacy.preprocessing.image")
-    for name in (
-        ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator")
-        if module
-        else ()
-    ):
-        copyreg.pickle(getattr(module, name), _reduced_iterator)
+    if module is not None:
+        for name in ("DirectoryIterator", "NumpyArrayIterator", "DataFrameIterator"):
+            copyreg.pickle(getattr(module, name), _reduced_iterator)
 
 
 # pickle and copy use the same reduction, and copy knows no hook for the state

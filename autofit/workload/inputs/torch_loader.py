@@ -87,12 +87,9 @@ class TorchLoader(FitInput):
     def sample_count(self) -> int | None:
         samples = super().sample_count()
         sampler = self._data.sampler
-        draws_samples = self._data.batch_size is not None and hasattr(
-            sampler, "__len__"
-        )
-        if samples is None or not draws_samples:
+        if samples is None or self._data.batch_size is None:
             return samples
-        return min(samples, len(sampler))
+        return min(samples, len(sampler)) if hasattr(sampler, "__len__") else samples
 
     def fit_arguments(self, steps: int) -> dict[str, Any]:
         loader = self._copy(batches=steps)
@@ -193,15 +190,9 @@ class _Watched:
         get: Callable[[Any], Any],
         index: Any,
     ) -> Any:
-        return (
-            ()
-            if self._maker.repeats
-            else call_reported(
-                self._maker.report_error,
-                get,
-                index,
-            )
-        )
+        if self._maker.repeats:
+            return ()
+        return call_reported(self._maker.report_error, get, index)
 
     def collate(self, samples: Any) -> Any:
         return self._maker.make(self._collate, samples)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import sys
 import types
@@ -68,14 +69,15 @@ def _parts(value: Any) -> Iterator[Any]:
         entries = value.values() if isinstance(value, dict) else value
         yield from itertools.islice(entries, _MOST_ENTRIES)
     elif isinstance(value, types.CodeType):
-        yield from (
-            const for const in value.co_consts if isinstance(const, types.CodeType)
-        )
+        yield from filter(inspect.iscode, value.co_consts)
     elif isinstance(value, types.FunctionType):
         if package_of(value) not in _SKIPPED:
             yield value.__code__
             yield from _named(value)
-            yield from _closed_over(value)
+            for cell in value.__closure__ or ():
+                # A cell may still be empty.
+                with contextlib.suppress(ValueError):
+                    yield cell.cell_contents
             # of a decorated function
             yield from vars(value).values()
     elif isinstance(value, types.MethodType | functools.partial):
@@ -98,12 +100,10 @@ def _named(function: types.FunctionType) -> Iterator[Any]:
     """Yield the global values that a function's code names, also as attributes of modules."""
     names = set[str]()
     codes = [function.__code__]
-    while codes:
-        code = codes.pop()
+    # which grows
+    for code in codes:
         names.update(code.co_names)
-        codes.extend(
-            const for const in code.co_consts if isinstance(const, types.CodeType)
-        )
+        codes.extend(filter(inspect.iscode, code.co_consts))
     named = [
         function.__globals__[name] for name in names if name in function.__globals__
     ]
@@ -115,10 +115,3 @@ def _named(function: types.FunctionType) -> Iterator[Any]:
         ):
             # `getattr` would run the import of a module that is loaded lazily
             yield from (vars(module)[name] for name in names if name in vars(module))
-
-
-def _closed_over(function: types.FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        # A cell may still be empty.
-        with contextlib.suppress(ValueError):
-            yield cell.cell_contents
