@@ -164,7 +164,7 @@ class Measurement:
 
         It is None if a reading was raised to the steady rate.
         """
-        rate: float | None = getattr(self, f"{part}_samples_per_second")
+        rate = getattr(self, f"{part}_samples_per_second")
         is_read = getattr(self, f"{part}_is_read")
         return rate if is_read or rate != self.steady_samples_per_second else None
 

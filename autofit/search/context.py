@@ -66,32 +66,26 @@ class ConfigArrays:
         epoch_samples: Vector | float = math.inf,
     ) -> None:
         coordinates = _coordinates()
-        sizes: dict[str, Vector] = {
+        sizes = {
             name: np.array([one.size(config, cores) for config in configs], float)
             for name, one in coordinates.items()
         }
-        self.coordinates: Matrix = np.stack(
-            [np.log2(size) for size in sizes.values()], axis=1
-        )
-        self.weights: Vector = np.array([one.weight for one in coordinates.values()])
-        self.lengths: Vector = np.array([one.length for one in coordinates.values()])
+        self.coordinates = np.stack([np.log2(size) for size in sizes.values()], axis=1)
+        self.weights = np.array([one.weight for one in coordinates.values()])
+        self.lengths = np.array([one.length for one in coordinates.values()])
         self.batch = sizes["batch_size"]
-        self.octaves: Vector = np.log2(self.batch)
+        self.octaves = np.log2(self.batch)
         self.workers = sizes["workers"]
-        self.queue: Vector = np.array(
-            [config.queue_batches for config in configs], float
-        )
+        self.queue = np.array([config.queue_batches for config in configs], float)
         self.steps = sizes[STEPS_PER_EXECUTION]
-        self.processes: Mask = sizes["use_multiprocessing"] > 1
-        self.auto_workers: Mask = sizes["workers=AUTOTUNE"] > 1
-        self.auto_queue: Mask = sizes["max_queue_size=AUTOTUNE"] > 1
-        self.queued: Mask = (
+        self.processes = sizes["use_multiprocessing"] > 1
+        self.auto_workers = sizes["workers=AUTOTUNE"] > 1
+        self.auto_queue = sizes["max_queue_size=AUTOTUNE"] > 1
+        self.queued = (
             (self.workers > 1) | self.processes | (self.queue > 0) | self.auto_workers
         )
-        self.worker_threads: Vector = np.where(
-            self.queued & ~self.processes, self.workers, 0.0
-        )
-        self.worker_processes: Vector = np.where(self.processes, self.workers, 0.0)
+        self.worker_threads = np.where(self.queued & ~self.processes, self.workers, 0.0)
+        self.worker_processes = np.where(self.processes, self.workers, 0.0)
         self.epoch_samples = epoch_samples
 
     def __len__(self) -> int:

@@ -35,7 +35,7 @@ def relative_seconds(
     mean = (
         statistics.fmean(trial.measurement.seconds for trial in rated) or _OOM_SECONDS
     )
-    relative: Vector = 1 + risk * _oom_seconds(mean, trials, context) / mean
+    relative = 1 + risk * _oom_seconds(mean, trials, context) / mean
     if not context.description.jit_compile:
         return relative
     programs = _programs(context.arrays(rated), context)

@@ -103,7 +103,7 @@ def call_source_of(workload: Workload) -> CallSource:
             digest=digest_of(workload.script),
         )
     same = ("dtype_policy", "jit_compile", "backend", "call", "distribution")
-    fields: dict[str, Any] = {name: getattr(workload, name) for name in same}
+    fields = {name: getattr(workload, name) for name in same}
     imports: _Imports = {line: set() for line in workload.program.imports()}
     function, written, is_whole = _call(workload.build_model, workload.model_kwargs)
     name, is_imported = _name(function, "build_model", imports)

@@ -116,7 +116,7 @@ class _Hasher(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships n
         code_module = str(scope.get("__name__", module))
         is_own = self._modules.add_module(code_module)
         loaded = sys.modules.get(module) if module != "__main__" else None
-        imported: Any = loaded
+        imported = loaded
         for part in name.split("."):
             imported = getattr(imported, part, None)
         is_imported = imported is value and hasattr(loaded, "__file__")

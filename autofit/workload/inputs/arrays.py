@@ -129,9 +129,7 @@ class Arrays(FitInput):
     ) -> dict[str, Any]:
         batches = min(self.epoch_batches, most_batches or self.epoch_batches)
         rows = self._rows(0, batches * self.batch_samples)
-        arguments: dict[str, Any] = dict(
-            zip(("x", "y", "sample_weight"), rows, strict=False)
-        )
+        arguments = dict(zip(("x", "y", "sample_weight"), rows, strict=False))
         arguments["batch_size"] = self.batch_samples
         arguments["epochs"] = math.ceil(steps / batches)
         return arguments
