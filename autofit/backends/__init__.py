@@ -54,9 +54,7 @@ def named(name: str | None) -> Backend:
             if name == DEFAULT_BACKEND
             else f"run {install_command(name)}"
         )
-        others = " or ".join(
-            other for other in NAMES if importlib.util.find_spec(other) is not None
-        )
+        others = " or ".join(filter(importlib.util.find_spec, NAMES))
         if others:
             remedy += f", or set {selector} to {others}"
         elif name == DEFAULT_BACKEND:

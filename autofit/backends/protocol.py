@@ -129,16 +129,16 @@ class Backend(ABC):
     # what a program may have set in it that decides speed and memory
     program_settings: tuple[ProgramSetting, ...] = ()
     # log lines about a failed allocation that ends the training; messages quote the group `report`
-    oom_lines: re.Pattern[str] = exhaustion.OOM_LINES
+    oom_lines = exhaustion.OOM_LINES
     # log lines about too little device memory, even if training goes on; messages quote the group
     # `report`
-    shortage_lines: re.Pattern[str] = exhaustion.SHORTAGE_LINES
+    shortage_lines = exhaustion.SHORTAGE_LINES
     # errors that may be due to too little device memory; they are if a log line matches
     # `shortage_lines`
-    suspects: re.Pattern[str] = exhaustion.SUSPECTS
+    suspects = exhaustion.SUSPECTS
     # the error of a library that found no memory outside the pool, and the log line about a pool
     # that could not grow to its limit: a lower limit helps in both cases
-    outside_pool: re.Pattern[str] = exhaustion.OUTSIDE_POOL
+    outside_pool = exhaustion.OUTSIDE_POOL
     # beginnings of the names of further variables that affect speed or memory, and exceptions
     switch_prefixes: tuple[str, ...] = ()
     no_switches: frozenset[str] = frozenset()
@@ -442,11 +442,8 @@ def optimizers_of(model: Any) -> list[Any]:
     once.
     """
     listed = [getattr(model, "optimizer", None), *vars(model).values()]
-    return list(
-        {
-            id(value): value for value in listed if hasattr(value, "apply_gradients")
-        }.values()
-    )
+    found = {id(value): value for value in listed if hasattr(value, "apply_gradients")}
+    return [*found.values()]
 
 
 def bytes_of_variables(variables: Iterable[Any]) -> int:

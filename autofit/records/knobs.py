@@ -56,11 +56,7 @@ class FitConfig:
 
     def values(self) -> dict[str, Any]:
         """Return the knobs that are not None, with their values."""
-        return {
-            knob: getattr(self, knob)
-            for knob in KNOBS
-            if getattr(self, knob) is not None
-        }
+        return {knob: value for knob, value in vars(self).items() if value is not None}
 
     @property
     def has_queue(self) -> bool:
@@ -177,10 +173,6 @@ THREADS = "num_threads"
 PERSISTENT = "persistent_workers"
 
 
-def _batch_text(config: FitConfig) -> str:
-    return "" if config.batch_size is None else f"batch {config.batch_size}"
-
-
 def _workers_text(config: FitConfig) -> str:
     if config.workers is None:
         return ""
@@ -214,12 +206,6 @@ def _steps_text(config: FitConfig) -> str:
     return f"{steps} steps a call" if steps > 1 else ""
 
 
-def _steps_column(config: FitConfig) -> str | None:
-    return (
-        None if config.steps_per_execution is None else str(config.steps_per_execution)
-    )
-
-
 # the knob that is an attribute of the compiled model
 STEPS_PER_EXECUTION = "steps_per_execution"
 
@@ -234,7 +220,7 @@ KNOBS: dict[str, KnobRow] = {
         coordinate=Coordinate(
             lambda config, cores: config.batch_size or 1, weight=1.0, length=2.0
         ),
-        text=_batch_text,
+        text=lambda c: "" if c.batch_size is None else f"batch {c.batch_size}",
         column=lambda c: None if c.batch_size is None else f"{c.batch_size:,}",
         parameters=("batch_size",),
         by_kwargs=True,
@@ -319,7 +305,7 @@ KNOBS: dict[str, KnobRow] = {
             length=20.0,
         ),
         text=_steps_text,
-        column=_steps_column,
+        column=lambda c: str(c.steps_per_execution or "") or None,
         values=(1, 8, 32),  # 32 steps leave 3 % of what a call costs
     ),
 }

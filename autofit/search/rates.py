@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autofit.records.trial import Measurement, Trial, noise_of
+from autofit.records.trial import Trial, noise_of
 from autofit.search.context import (
     ConfigArrays,
     Indices,
@@ -328,7 +328,12 @@ class _Readings:
         everything = [*trials, *rated_trials(context.warm_start)]
         measured = [trial.measurement for trial in everything]
         self.law = Law(everything[0], context)
-        charged = np.array([_charged_samples(each) for each in measured], float)
+        # a rate without the gap before an epoch is that of an endless one
+        samples = [
+            (each.epoch_gap_seconds is not None and each.epoch_samples) or math.inf
+            for each in measured
+        ]
+        charged = np.array(samples, float)
         self.epoch_samples = max(charged[np.isfinite(charged)], default=math.inf)
         configs = [trial.config for trial in everything]
         self.at = ConfigArrays(configs, context.cores, charged)
@@ -363,13 +368,6 @@ class _Readings:
 
     def sum_by_config(self, values: Vector) -> Any:
         return np.bincount(self.trial, values, len(self.at))
-
-
-def _charged_samples(measured: Measurement) -> float:
-    """Return the samples of an epoch if its rate includes the gap before it, else infinity."""
-    if measured.epoch_gap_seconds is None:
-        return math.inf
-    return measured.epoch_samples or math.inf
 
 
 class _State(NamedTuple):

@@ -170,11 +170,8 @@ class SearchSpace:
     zero_is_one: bool = True
 
     def knobs(self) -> dict[str, tuple[Any, ...]]:
-        return {
-            knob: getattr(self, knob)
-            for knob in KNOBS
-            if getattr(self, knob) is not None
-        }
+        values = {knob: getattr(self, knob) for knob in KNOBS}
+        return {knob: each for knob, each in values.items() if each is not None}
 
     def __contains__(self, config: FitConfig) -> bool:
         return all(

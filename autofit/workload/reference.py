@@ -172,11 +172,10 @@ def _library_of(method: Any) -> str:
 
 def _users_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary:
     """Return the innermost frame of the user's files; that of a library if there is none."""
-    files = [Path(frame.filename) for frame in frames]
     own = [
         frame
-        for frame, file in zip(frames, files, strict=True)
-        if file.is_file() and is_own(file)
+        for frame in frames
+        if (file := Path(frame.filename)).is_file() and is_own(file)
     ]
     return (own or frames)[-1]
 
@@ -216,11 +215,8 @@ def as_written(text: str, part: Any) -> str:
             text = as_written(text, inner)
     if isinstance(part, Written):
         for value, written in {str(part.value): str(part), **part.variables}.items():
-            # a message may show a value as Python writes it
-            for form in {value, repr(value)[1:-1]}:
-                text = (
-                    text.replace(form, written)
-                    if len(value) >= _LEAST_CHARACTERS
-                    else text
-                )
+            if len(value) >= _LEAST_CHARACTERS:
+                # a message may show a value as Python writes it
+                for form in {value, repr(value)[1:-1]}:
+                    text = text.replace(form, written)
     return text

@@ -124,9 +124,8 @@ class Torch(Backend):
         if not torch.cuda.is_available():
             raise self._unseen_gpus(placement)
         if limit_bytes is not None:
-            total_bytes = torch.cuda.get_device_properties(
-                0
-            ).total_memory  # less than the driver's, by up to 3%
+            # less than the driver's, by up to 3%
+            total_bytes = torch.cuda.get_device_properties(0).total_memory
             torch.cuda.set_per_process_memory_fraction(
                 min(1.0, limit_bytes / total_bytes)
             )

@@ -237,11 +237,7 @@ class FitInput(ABC):
         """Return the number of samples in one epoch, counting the last batch as full; None if
         unknown.
         """
-        return (
-            None
-            if self.epoch_batches is None
-            else self.epoch_batches * self.batch_samples
-        )
+        return self.epoch_batches and self.epoch_batches * self.batch_samples
 
     @abstractmethod
     def fit_arguments(self, steps: int) -> dict[str, Any]:
