@@ -92,10 +92,7 @@ class StepEstimator(Protocol):
     uses_model_optimizer: bool
 
     def estimates(
-        self,
-        batch_sizes: Sequence[int],
-        *,
-        compile_all: bool,
+        self, batch_sizes: Sequence[int], *, compile_all: bool
     ) -> Iterator[Footprint]:
         """Yield an estimate of the step's device memory for each batch size as soon as it is known,
         quick ones first.
@@ -105,11 +102,7 @@ class StepEstimator(Protocol):
         estimated.
         """
 
-    def on_gpu(
-        self,
-        gpu: Device,
-        batch_size: int,
-    ) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Estimate the step's memory on a GPU that need not be there. Any exception means that this
         is not possible.
         """
@@ -195,11 +188,7 @@ class Backend(ABC):
     def _library(self) -> Any:  # heavy: must not be loaded in the parent process
         return import_module(self.name)
 
-    def environment(
-        self,
-        placement: Placement,
-        cache: Path,
-    ) -> dict[str, str]:
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         """Return the environment variables that make the backend use these devices, and share
         compiled code in `cache`.
         """
@@ -227,11 +216,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def set_limit(
-        self,
-        placement: Placement,
-        limit_bytes: int | None,
-    ) -> None:
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         """Enforce the limit on each device before a process's first operation; raise UsageError if
         a device is missing.
         """
@@ -271,10 +256,7 @@ class Backend(ABC):
         return type(layout).__name__, int(layout.device_mesh.devices.size)
 
     def problems(
-        self,
-        gpu: Device,
-        limit_bytes: int | None,
-        array_bytes: int = 0,
+        self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0
     ) -> Iterator[str]:
         """Yield messages about what makes trials on this GPU unreliable; `array_bytes` is the size
         of the data's arrays.
@@ -329,11 +311,7 @@ class Backend(ABC):
         If `release`, memory that the backend only keeps for later steps is given back before.
         """
 
-    def allocator_notice(
-        self,
-        peak_bytes: int,
-        limit_bytes: int,
-    ) -> str:
+    def allocator_notice(self, peak_bytes: int, limit_bytes: int) -> str:
         """Return what the allocator had to do for steps with this peak, or ""."""
         return ""
 
@@ -471,11 +449,7 @@ def version(name: str) -> str:
     return version_of(name) or version_of(f"{name}-nightly") or ""
 
 
-def require_code(
-    backend: Backend,
-    gpu: Device,
-    *texts: str,
-) -> None:
+def require_code(backend: Backend, gpu: Device, *texts: str) -> None:
     """Raise UsageError if a failed run's texts say that the backend was not built for the GPU."""
     if any(map(exhaustion.NO_CODE.search, texts)):
         capability = ".".join(map(str, gpu.compute_capability or ("unknown",)))

@@ -328,12 +328,7 @@ class FrontierSearch:
             return f"no other configuration is expected to gain {tolerance:.0%}"
         return EXHAUSTED
 
-    def _worth(
-        self,
-        rates: Prediction,
-        done: Indices,
-        options: Indices,
-    ) -> Vector:
+    def _worth(self, rates: Prediction, done: Indices, options: Indices) -> Vector:
         """Return what a run of each config is worth; 0 of those that are no options.
 
         A gain of the fastest counts, and a gain at the own batch size.

@@ -137,10 +137,7 @@ class Line:
         return mean, np.hypot(deviation, mean * beyond)
 
     def _fit(
-        self,
-        prior: Matrix,
-        rows: Matrix,
-        values: Vector,
+        self, prior: Matrix, rows: Matrix, values: Vector
     ) -> tuple[Vector, Matrix]:
         """Return the mean of the coefficients and their covariance."""
         precision = np.diag(1 / np.square(prior[:, 1]))

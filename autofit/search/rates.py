@@ -575,11 +575,7 @@ def rated_trials(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.samples_per_second]
 
 
-def _softmin(
-    a: Matrix | Vector,
-    b: Matrix,
-    sharpness: Matrix | float,
-) -> Matrix:
+def _softmin(a: Matrix | Vector, b: Matrix, sharpness: Matrix | float) -> Matrix:
     return -np.logaddexp(-sharpness * a, -sharpness * b) / sharpness
 
 

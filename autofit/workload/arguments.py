@@ -116,11 +116,7 @@ def raise_joined(problems: Sequence[Problem]) -> None:
         raise UsageError(problems) from None
 
 
-def _explain(
-    cls: Any,
-    values: Any,
-    handler: Any,
-) -> Any:
+def _explain(cls: Any, values: Any, handler: Any) -> Any:
     try:
         return handler(values)
     except ValidationError as error:

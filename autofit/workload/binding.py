@@ -75,12 +75,7 @@ def resolve_reference(key: str, part: Any) -> Any:
         raise UsageError(str(error), key=key) from None
 
 
-def _bind(
-    key: str,
-    function: Any,
-    kwargs: Mapping[str, Any],
-    kwargs_key: str,
-) -> None:
+def _bind(key: str, function: Any, kwargs: Mapping[str, Any], kwargs_key: str) -> None:
     signature = inspect.signature(function)
     try:
         signature.bind(**kwargs)
@@ -146,9 +141,7 @@ def call_source_of(workload: Workload) -> CallSource:
 
 
 def _source_of_data(
-    workload: Workload,
-    key: str,
-    imports: _Imports,
+    workload: Workload, key: str, imports: _Imports
 ) -> tuple[dict[str, Any], bool]:
     """Return the fields of a call for `data` or `validation`, and whether its code is whole."""
     data = getattr(workload, key)
@@ -188,11 +181,7 @@ def _call(part: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any], bo
     return function, written, len(written) == len(given)
 
 
-def _name(
-    function: Any,
-    word: str,
-    imports: _Imports,
-) -> tuple[str, bool]:
+def _name(function: Any, word: str, imports: _Imports) -> tuple[str, bool]:
     """Return a function's name in code, or else the word, and whether it can be imported; add that
     to `imports`.
     """

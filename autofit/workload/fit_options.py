@@ -80,11 +80,7 @@ class TrialCallbacks:
     # names of those, run or left out, that the user's own `fit` calls for each batch
     of_batches: tuple[str, ...] = ()
 
-    def notice(
-        self,
-        *,
-        of_script: bool,
-    ) -> str | None:
+    def notice(self, *, of_script: bool) -> str | None:
         """Return what the user should know about the callbacks that are left out; None if all
         run.
         """

@@ -151,11 +151,7 @@ class OwnModules:
             self.add(Path(file))
         return is_own
 
-    def _files_of(
-        self,
-        imports: set[str],
-        file: Path,
-    ) -> Iterator[Path]:
+    def _files_of(self, imports: set[str], file: Path) -> Iterator[Path]:
         """Yield the modules of the user that a file imports, and the files of their packages."""
         # folders above the file come last: programs add them to the search path when they run
         above = [str(folder) for folder in file.parents]

@@ -183,11 +183,7 @@ def explained_pickling_errors(value: Any = None) -> Iterator[None]:
 class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no types
     """A cloudpickle pickler that writes large arrays to files next to the pickle."""
 
-    def __init__(
-        self,
-        file: IO[bytes],
-        folder: Path,
-    ) -> None:
+    def __init__(self, file: IO[bytes], folder: Path) -> None:
         super().__init__(file)
         self._files = (folder / f"array-{number}.npy" for number in itertools.count())
 

@@ -91,11 +91,7 @@ class Jax(Backend):
             for device in client.local_devices()
         )
 
-    def environment(
-        self,
-        placement: Placement,
-        cache: Path,
-    ) -> dict[str, str]:
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
         if not placement.gpus:
             variables[_PLATFORMS] = "cpu"
@@ -124,11 +120,7 @@ class Jax(Backend):
         ):
             import tensorflow  # noqa: F401  # heavy: must stay out of the parent
 
-    def set_limit(
-        self,
-        placement: Placement,
-        limit_bytes: int | None,
-    ) -> None:
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         # JAX reads the share of each GPU's memory that its allocator may take at its first
         # operation
         if not placement.gpus:
@@ -208,11 +200,7 @@ class Jax(Backend):
         beyond = self._beyond_state(devices[0].client, in_use)
         return min(peak, in_use + max(beyond)) if beyond else peak
 
-    def _beyond_state(
-        self,
-        client: Any,
-        in_use: int,
-    ) -> list[int]:
+    def _beyond_state(self, client: Any, in_use: int) -> list[int]:
         programs = []
         # a plugin may not report them
         with contextlib.suppress(AttributeError, self._library.errors.JaxRuntimeError):

@@ -50,10 +50,7 @@ class StepFootprint:
         self.uses_model_optimizer = True
 
     def estimates(
-        self,
-        batch_sizes: Sequence[int],
-        *,
-        compile_all: bool,
+        self, batch_sizes: Sequence[int], *, compile_all: bool
     ) -> Iterator[Footprint]:
         on_cpu = self._step.device is None
         batches = 1 if on_cpu else BATCHES_ON_GPU
@@ -83,11 +80,7 @@ class StepFootprint:
         }
         return Footprint(size, parts, *method)
 
-    def on_gpu(
-        self,
-        gpu: Device,
-        batch_size: int,
-    ) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         lowered = self._lowered(
             batch_size, SingleDeviceSharding(absent_gpu.target_of(gpu))
         )

@@ -118,11 +118,7 @@ class TensorFlow(Backend):
             context.list_logical_devices("GPU")
         )
 
-    def environment(
-        self,
-        placement: Placement,
-        cache: Path,
-    ) -> dict[str, str]:
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         variables = super().environment(placement, cache)
         if not placement.gpus:
             return {**variables, "HIP_VISIBLE_DEVICES": "-1"}  # hides AMD GPUs
@@ -148,11 +144,7 @@ class TensorFlow(Backend):
     def prepare_estimates(self) -> None:
         xla_reports()
 
-    def set_limit(
-        self,
-        placement: Placement,
-        limit_bytes: int | None,
-    ) -> None:
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         tf = self._library
         if not placement.gpus:
             if placement.count > 1:
@@ -188,10 +180,7 @@ class TensorFlow(Backend):
             )
 
     def problems(
-        self,
-        gpu: Device,
-        limit_bytes: int | None,
-        array_bytes: int = 0,
+        self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0
     ) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
         # other backends copy only batches
@@ -248,12 +237,7 @@ class TensorFlow(Backend):
         except ValueError:  # the CPU's default allocator without oneDNN does not count
             return None
 
-    def reset_peak(
-        self,
-        placement: Placement,
-        *,
-        release: bool,
-    ) -> None:
+    def reset_peak(self, placement: Placement, *, release: bool) -> None:
         for name in _with_allocators(placement):
             self._library.config.experimental.reset_memory_stats(name)
 
@@ -320,9 +304,7 @@ def _with_allocators(
 
 
 def cache_variables(
-    present: Mapping[str, str],
-    folder: Path,
-    version: str,
+    present: Mapping[str, str], folder: Path, version: str
 ) -> dict[str, str]:
     """Return the environment variables that turn on the caches; settings `present` in the user's
     environment are kept.
@@ -343,19 +325,13 @@ def cache_variables(
 
 
 def _on_one_host(
-    make: Callable[..., None],
-    name: str,
-    resolvers: Any,
+    make: Callable[..., None], name: str, resolvers: Any
 ) -> Callable[..., None]:
     """Return the constructor of a strategy that refuses a cluster before it waits for its hosts."""
     signature = inspect.signature(make)
 
     @functools.wraps(make)
-    def make_on_one_host(
-        self: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
+    def make_on_one_host(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments.get("cluster_resolver")
         cluster = (given or resolvers.TFConfigClusterResolver()).cluster_spec()
         jobs = set(cluster.jobs) - {"evaluator"}  # which does not train
@@ -370,11 +346,7 @@ def _on_one_host(
     return make_on_one_host
 
 
-def enforce_limit(
-    context: Any,
-    gpu: Any,
-    limit_bytes: int,
-) -> None:
+def enforce_limit(context: Any, gpu: Any, limit_bytes: int) -> None:
     """Set the limit of a `PhysicalDevice`, in whole MiB, and keep user code, which is loaded later,
     from changing it.
     """

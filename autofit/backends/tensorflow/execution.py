@@ -165,9 +165,7 @@ _DEVIATION = 0.5
 
 
 def peak(
-    operations: Sequence[Operation],
-    results: Sequence[Buffer],
-    threads: int,
+    operations: Sequence[Operation], results: Sequence[Buffer], threads: int
 ) -> Counter[str]:
     """Return the bytes of each part at the highest peak of several steps; `threads` operations run
     at the same time.

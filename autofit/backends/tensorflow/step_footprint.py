@@ -117,10 +117,7 @@ class StepFootprint:
         )
 
     def estimates(
-        self,
-        batch_sizes: Sequence[int],
-        *,
-        compile_all: bool,
+        self, batch_sizes: Sequence[int], *, compile_all: bool
     ) -> Iterator[Footprint]:
         # the peak of the walk for each size, then XLA's totals if XLA compiles the step
         for size in sorted(batch_sizes):
@@ -142,11 +139,7 @@ class StepFootprint:
                     self._method(XLA),
                 )
 
-    def on_gpu(
-        self,
-        gpu: Device,
-        batch_size: int,
-    ) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         """Compile the step for the GPU if XLA compiles it there, else count the tensors of the
         walk.
         """
@@ -169,11 +162,7 @@ class StepFootprint:
             absent_gpu.ERRORS,
         )
 
-    def _beyond_arguments(
-        self,
-        total_bytes: int,
-        batch_size: int,
-    ) -> int:
+    def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
         beyond = total_bytes - self._variable_bytes - sum(self._batch_bytes(batch_size))
         return max(0, beyond)
 

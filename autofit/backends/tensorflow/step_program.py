@@ -85,10 +85,7 @@ class StepProgram:
         return execution.peak(program._operations, results, self.threads)
 
     def _read(
-        self,
-        graph: Any,
-        prefix: str = "",
-        given: Sequence[_Made] = (),
+        self, graph: Any, prefix: str = "", given: Sequence[_Made] = ()
     ) -> list[_Made]:
         """Append the operations of a graph, and return what is known of its results; `given` is
         that of its inputs.
@@ -121,12 +118,7 @@ class StepProgram:
     def _made(self, tensors: Sequence[Any]) -> list[_Made]:
         return [self._tensors.get(t.ref(), _OUTSIDE) for t in tensors]
 
-    def _append(
-        self,
-        op: Any,
-        part: str,
-        given: Sequence[_Made],
-    ) -> None:
+    def _append(self, op: Any, part: str, given: Sequence[_Made]) -> None:
         self._numbers[op] = (len(self._operations),)
         lists = Buffer(self._list_bytes(op), part)  # all that a loop fills
         makes = [lists, Buffer(self._workspace_bytes(op), "temporaries")]

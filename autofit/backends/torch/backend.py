@@ -98,11 +98,7 @@ class Torch(Backend):
             return False
         return any(map(torch.cuda.memory_reserved, range(torch.cuda.device_count())))
 
-    def environment(
-        self,
-        placement: Placement,
-        cache: Path,
-    ) -> dict[str, str]:
+    def environment(self, placement: Placement, cache: Path) -> dict[str, str]:
         # Without KERAS_TORCH_DEVICE, Keras asks torch whether CUDA is available, and a process that
         # is forked after that call cannot use the GPU. With PYTORCH_NVML_BASED_CUDA_CHECK, that
         # call asks only the driver.
@@ -113,11 +109,7 @@ class Torch(Backend):
         variables[_KERAS_DEVICE] = "cpu" if placement.device is None else "cuda"
         return variables if _CACHE in os.environ else {**variables, _CACHE: str(cache)}
 
-    def set_limit(
-        self,
-        placement: Placement,
-        limit_bytes: int | None,
-    ) -> None:
+    def set_limit(self, placement: Placement, limit_bytes: int | None) -> None:
         if placement.device is None:
             return
         torch = self._library
@@ -138,10 +130,7 @@ class Torch(Backend):
         return min(device.free_bytes, round(float(share[1]) * device.total_bytes))
 
     def problems(
-        self,
-        gpu: Device,
-        limit_bytes: int | None,
-        array_bytes: int = 0,
+        self, gpu: Device, limit_bytes: int | None, array_bytes: int = 0
     ) -> Iterator[str]:
         yield from super().problems(gpu, limit_bytes, array_bytes)
         if os.environ.get(_KERAS_DEVICE, "cuda").startswith("cpu"):
@@ -163,23 +152,14 @@ class Torch(Backend):
         # with the allocator's cache, which the limit holds as well
         return int(cuda.max_memory_reserved())
 
-    def reset_peak(
-        self,
-        placement: Placement,
-        *,
-        release: bool,
-    ) -> None:
+    def reset_peak(self, placement: Placement, *, release: bool) -> None:
         cuda = self._library.cuda
         if release:
             cuda.empty_cache()
             cuda.reset_accumulated_memory_stats()  # of what the first step tried
         cuda.reset_peak_memory_stats()
 
-    def allocator_notice(
-        self,
-        peak_bytes: int,
-        limit_bytes: int,
-    ) -> str:
+    def allocator_notice(self, peak_bytes: int, limit_bytes: int) -> str:
         if retries := self._library.cuda.memory_stats().get("num_alloc_retries"):
             return (
                 f"torch gave back and allocated memory again {counted(retries, 'time')} to stay "

@@ -77,10 +77,7 @@ class StepFootprint:
         self.uses_model_optimizer = int(model.optimizer.iterations) > updates
 
     def estimates(
-        self,
-        batch_sizes: Sequence[int],
-        *,
-        compile_all: bool,
+        self, batch_sizes: Sequence[int], *, compile_all: bool
     ) -> Iterator[Footprint]:
         # the bytes held after each operation are extrapolated, and the highest counts
         first, low = self._runs[0]
@@ -100,18 +97,10 @@ class StepFootprint:
             }
             yield Footprint(size, parts, COUNTED, _ERROR, _ABSOLUTE_ERROR_BYTES)
 
-    def on_gpu(
-        self,
-        gpu: Device,
-        batch_size: int,
-    ) -> Footprint:
+    def on_gpu(self, gpu: Device, batch_size: int) -> Footprint:
         return absent_gpu.counted(next(self.estimates((batch_size,), compile_all=True)))
 
-    def step_bytes(
-        self,
-        batch: Any,
-        size: int,
-    ) -> list[int]:
+    def step_bytes(self, batch: Any, size: int) -> list[int]:
         """Return the bytes held after each operation of a step: batch, activations, gradients and
         temporaries.
         """

@@ -123,9 +123,7 @@ class Arrays(FitInput):
     # alone, which is a second call, a few batches.
 
     def fit_arguments(
-        self,
-        steps: int,
-        most_batches: int | None = None,
+        self, steps: int, most_batches: int | None = None
     ) -> dict[str, Any]:
         batches = min(self.epoch_batches, most_batches or self.epoch_batches)
         rows = self._rows(0, batches * self.batch_samples)
@@ -134,11 +132,7 @@ class Arrays(FitInput):
         arguments["epochs"] = math.ceil(steps / batches)
         return arguments
 
-    def epoch_arguments(
-        self,
-        steps: int,
-        epochs: int,
-    ) -> dict[str, Any]:
+    def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
         return {**self.fit_arguments(steps, steps), "epochs": epochs}
 
     def pipeline_arguments(self, steps: int) -> dict[str, Any]:
@@ -186,9 +180,7 @@ class Arrays(FitInput):
         )
 
     def _rows(
-        self,
-        first: int,
-        end: int,
+        self, first: int, end: int
     ) -> tuple[Any, ...]:  # views that share the arrays' memory
         if (first, end) == (0, self._count):
             return self._parts

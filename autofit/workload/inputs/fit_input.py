@@ -80,11 +80,7 @@ class BatchMaker:
     def repeats(self) -> bool:
         return self._last is not None and bool(self.is_over.value)
 
-    def make(
-        self,
-        function: Callable[..., Any],
-        given: Any,
-    ) -> Any:
+    def make(self, function: Callable[..., Any], given: Any) -> Any:
         """Return the batch that a function of the user makes; or the last one, if the run is
         over.
         """
@@ -178,11 +174,7 @@ class FitInput(ABC):
             problem = f"no memory can be shared with the workers of the data: {error.strerror}"
             raise UsageError(f"{problem}; make /dev/shm writable") from None
 
-    def not_taken(
-        self,
-        data: Any,
-        fixed: Mapping[str, Any],
-    ) -> dict[str, str]:
+    def not_taken(self, data: Any, fixed: Mapping[str, Any]) -> dict[str, str]:
         """Return why knobs that data of this kind may take are not those of `data`: the reason, by
         their names.
         """
@@ -203,9 +195,7 @@ class FitInput(ABC):
         return {", ".join(knobs): reason for reason, knobs in missing.items()}
 
     def _remedy(
-        self,
-        data: Any,
-        knob: str,
+        self, data: Any, knob: str
     ) -> str:  # for data that does not take this knob
         if callable(data):
             return "add a parameter with this name"
@@ -245,11 +235,7 @@ class FitInput(ABC):
         some kinds of input).
         """
 
-    def epoch_arguments(
-        self,
-        steps: int,
-        epochs: int,
-    ) -> dict[str, Any]:
+    def epoch_arguments(self, steps: int, epochs: int) -> dict[str, Any]:
         """Return arguments that make `fit` train for this number of epochs, each of which ends with
         the data.
         """
@@ -270,11 +256,7 @@ class FitInput(ABC):
         self._is_over = self._shared("b") if self.leaves_workers else None
         return self.fit_arguments(steps)
 
-    def end_pipeline(
-        self,
-        *,
-        one_sample: bool = False,
-    ) -> None:
+    def end_pipeline(self, *, one_sample: bool = False) -> None:
         """End the run of the pipeline alone; workers may repeat a single sample, which takes less
         time to pass on.
         """
@@ -374,12 +356,7 @@ class FitInput(ABC):
         ) is not None:
             yield batch
 
-    def _require_passed_on(
-        self,
-        name: str,
-        asked: int | None,
-        where: str,
-    ) -> None:
+    def _require_passed_on(self, name: str, asked: int | None, where: str) -> None:
         actual = getattr(self._data, name)
         if asked not in (None, actual):
             raise UsageError(
@@ -403,9 +380,7 @@ def repeated(epoch: Callable[[], Iterable[Any]], count: int) -> Iterator[Any]:
 
 
 def call_reported(
-    report_error: ReportError,
-    function: Callable[..., Any],
-    *arguments: Any,
+    report_error: ReportError, function: Callable[..., Any], *arguments: Any
 ) -> Any:
     """Call one of the user's functions; if it fails, report the error and raise it again."""
     try:

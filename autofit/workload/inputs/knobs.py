@@ -24,11 +24,7 @@ NO_AUTOTUNE = (
 PREFETCH_FACTOR = 2  # the default `prefetch_factor` of a torch DataLoader with workers
 
 
-def has_base(
-    value: Any,
-    package: str | tuple[str, ...],
-    *names: str,
-) -> bool:
+def has_base(value: Any, package: str | tuple[str, ...], *names: str) -> bool:
     """Return whether a value's class, or a base of it, has one of these names in a package."""
     # by the names of the classes, because this process must not import the libraries
     return any(

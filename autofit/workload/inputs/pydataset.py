@@ -48,11 +48,7 @@ class PyDatasetInput(FitInput):
         self._made = self._shared("q")
         self._keep_first(self._epoch())
 
-    def _remedy(
-        self,
-        data: Any,
-        knob: str,
-    ) -> str:
+    def _remedy(self, data: Any, knob: str) -> str:
         if knob == "batch_size":  # Keras's classes take none
             return super()._remedy(data, knob)
         if type(self._data).__module__.startswith(

@@ -172,11 +172,7 @@ def _control() -> bool:
         return False
     original = dataset.cache
 
-    def cache(
-        self: Any,
-        filename: Any = "",
-        name: str | None = None,
-    ) -> Any:
+    def cache(self: Any, filename: Any = "", name: str | None = None) -> Any:
         path = tf.get_static_value(tf.convert_to_tensor(filename))
         if path != b"":
             _require_complete(
@@ -190,12 +186,7 @@ def _control() -> bool:
             )
         return original(self, filename, name=name)
 
-    def refused(
-        self: Any,
-        path: Any,
-        *_: Any,
-        **__: Any,
-    ) -> Any:
+    def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:
         raise UsageError(
             f"the data writes a snapshot or a dataset to {path}, which trials must not do. "
             f"{_REMEDY}"
@@ -221,11 +212,7 @@ def _require_complete(tf: Any, path: str) -> None:
         )
 
 
-def _in_part(
-    tf: Any,
-    elements: Any,
-    cached: Callable[[Any], Any],
-) -> Any:
+def _in_part(tf: Any, elements: Any, cached: Callable[[Any], Any]) -> Any:
     """Return a dataset that reads the first elements from a cache in memory, as often as the
     elements have a number.
     """

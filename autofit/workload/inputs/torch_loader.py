@@ -105,12 +105,7 @@ class TorchLoader(FitInput):
             timeout=0,
         )
 
-    def _copy(
-        self,
-        *,
-        batches: int | None = None,
-        **changes: Any,
-    ) -> Any:
+    def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:
         """Return a copy of the loader that counts its batches and reports the errors of the dataset
         and `collate_fn`.
         """
@@ -160,11 +155,7 @@ class _Repeated:
 class _Watched:
     """The dataset and the `collate_fn` of a loader, called by a `BatchMaker`."""
 
-    def __init__(
-        self,
-        loader: Any,
-        maker: BatchMaker,
-    ) -> None:
+    def __init__(self, loader: Any, maker: BatchMaker) -> None:
         self._dataset = loader.dataset
         self._collate = loader.collate_fn
         self._maker = maker
@@ -185,11 +176,7 @@ class _Watched:
     def __getitem__(self, index: Any) -> Any:
         return self._get(self._dataset.__getitem__, index)
 
-    def _get(
-        self,
-        get: Callable[[Any], Any],
-        index: Any,
-    ) -> Any:
+    def _get(self, get: Callable[[Any], Any], index: Any) -> Any:
         if self._maker.repeats:
             return ()
         return call_reported(self._maker.report_error, get, index)
