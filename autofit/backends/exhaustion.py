@@ -81,18 +81,14 @@ NO_CODE = re.compile(
 
 def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and all its causes and contexts, direct and indirect, each once."""
-    waiting = [error]
+    links: list[BaseException | None] = [error]
     seen = set()
-    while waiting:
-        link = waiting.pop(0)
-        if id(link) not in seen:
+    # which grows
+    for link in links:
+        if link is not None and id(link) not in seen:
             seen.add(id(link))
             yield link
-            waiting += [
-                cause
-                for cause in (link.__cause__, link.__context__)
-                if cause is not None
-            ]
+            links += [link.__cause__, link.__context__]
 
 
 def message_of(error: BaseException) -> str:

@@ -100,11 +100,7 @@ def _parts(part: Part) -> Iterator[Part]:
         yield from (
             Part(each, f"{name}.{key}", of) for key, each in _attributes(value).items()
         )
-        yield Part(
-            type(value),
-            type(value).__name__,
-            outer,
-        )
+        yield Part(type(value), type(value).__name__, outer)
 
 
 def _variables(value: Any) -> Mapping[str, Any]:

@@ -96,7 +96,7 @@ class PyDatasetInput(FitInput):
             if self.epoch_batches is None
             else range(self.epoch_batches)
         )
-        return (self._data[index] for index in indices)
+        return map(self._data.__getitem__, indices)
 
 
 def register_iterators() -> None:
