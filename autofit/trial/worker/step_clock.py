@@ -396,7 +396,7 @@ def planned_epochs(
     most_calls = math.floor(
         spec.measure_seconds * rate / (_FEWEST_EPOCHS * call_samples)
     )
-    busy_calls = math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution)
+    busy_calls = math.ceil(worker_count(data) / execution)
     steps = max(_FEWEST_CALLS, min(busy_calls, most_calls)) * execution
     if keeps_iterator:
         arguments = data.epoch_arguments(steps * _MOST_EPOCHS, _MOST_EPOCHS)
@@ -409,12 +409,19 @@ def planned_epochs(
     return Epochs(arguments, steps, samples, _GAPS_SECONDS, are_whole=False)
 
 
+def worker_count(data: FitInput) -> int:
+    """Return the number of threads or processes that make batches on this machine."""
+    return data.applied.worker_count(os.cpu_count() or 1)
+
+
 def _wait(wait_for_end: WaitForEnd) -> None:
     if wait_for_end is not None:
         wait_for_end()
 
 
-def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:
+def wait_until_full(
+    batches_made: Callable[[], int | None], batch_seconds: float
+) -> None:
     """Wait until a pipeline stops because its consumer waits.
 
     `batch_seconds` is one producer's time for a batch.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,13 @@ from autofit import backends
 from autofit.records.states import Phase
 from autofit.trial.worker import batch_shapes, step_clock
 from autofit.trial.worker.plan import NOTICE_SECONDS, Plan, Rates
-from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock
+from autofit.trial.worker.step_clock import (
+    MOST_STEPS,
+    Epochs,
+    SteadyRate,
+    StepClock,
+    worker_count,
+)
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
@@ -178,7 +183,7 @@ def _time_input(bench: Bench) -> Plans[SteadyRate]:
     # counted, nor are those in progress then. After the last step that counts, batches are still in
     # progress, so that the workers are busy to the end.
     data = bench.data
-    workers = _worker_count(data)
+    workers = worker_count(data)
     ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(data, ahead)
     # if all workers run at once
@@ -234,14 +239,26 @@ def _train(
     steady training may end. Return its clock, and the epochs or why there are none.
     """
     data = bench.data
-    epochs = _epochs(bench, rates)
+    execution = bench.model.steps_per_execution
+    epochs: Epochs | str = ""
+    if bench.method.trains:
+        spec = bench.context.spec
+        epochs = step_clock.planned_epochs(
+            data, bench.options, spec, execution, rates.expected
+        )
     is_whole = False
+    short_steps = _FIRST_EPOCH_STEPS
+    if isinstance(epochs, Epochs):
+        is_whole = epochs.are_whole
+        if data.ends_by_itself:
+            short_steps = min(short_steps, epochs.steps)
+    calls = math.ceil(short_steps / execution)
     earlier: dict[Phase, StepClock | Epochs] = {}
     if validation_steps:
-        earlier[Phase.FIRST_EPOCH] = _short_clock(bench, epochs)
+        samples = data.batch_samples * execution
+        earlier[Phase.FIRST_EPOCH] = StepClock(samples, math.inf, steps=calls)
     if isinstance(epochs, Epochs):
         earlier[Phase.EPOCHS] = epochs
-        is_whole = epochs.are_whole
     # Epochs that end with the data are a call of their own, so that their workers end. Arrays,
     # which `fit` may copy, are all given to one call, as in the user's own run, and a few of them
     # to another one for gaps.
@@ -252,7 +269,10 @@ def _train(
     # a first step that must still be traced and compiled is a phase of its own
     first = None if is_traced else Phase.FIRST_STEP
     if apart:
-        arguments = _arguments_apart(bench, epochs)
+        if isinstance(epochs, Epochs):
+            arguments = dict(epochs.arguments)
+        else:
+            arguments = data.fit_arguments(calls * execution)
         if data.ends_by_itself:
             arguments |= validation
         yield Plan(arguments, apart, first)
@@ -279,39 +299,6 @@ def _train(
     return clock, epochs
 
 
-def _epochs(bench: Bench, rates: Rates) -> Epochs | str:
-    if not bench.method.trains:
-        return ""
-    return step_clock.planned_epochs(
-        bench.data,
-        bench.options,
-        bench.context.spec,
-        bench.model.steps_per_execution,
-        rates.expected,
-    )
-
-
-def _short_steps(bench: Bench, epochs: Epochs | str) -> int:
-    """Return the calls of the train function in a short epoch."""
-    steps = _FIRST_EPOCH_STEPS
-    if isinstance(epochs, Epochs) and bench.data.ends_by_itself:
-        steps = min(steps, epochs.steps)
-    execution: int = bench.model.steps_per_execution
-    return math.ceil(steps / execution)
-
-
-def _short_clock(bench: Bench, epochs: Epochs | str) -> StepClock:
-    samples = bench.data.batch_samples * bench.model.steps_per_execution
-    return StepClock(samples, math.inf, steps=_short_steps(bench, epochs))
-
-
-def _arguments_apart(bench: Bench, epochs: Epochs | str) -> dict[str, Any]:
-    if isinstance(epochs, Epochs):
-        return dict(epochs.arguments)
-    steps = _short_steps(bench, epochs) * bench.model.steps_per_execution
-    return bench.data.fit_arguments(steps)
-
-
 def _validation(bench: Bench, steps: int) -> dict[str, Any]:
     if bench.held_out is None or not steps:
         return {}
@@ -335,16 +322,14 @@ def _steady_clock(
 
     def drain() -> None:
         queued = ready(clock.steps_done * execution)
-        begun = min(queue, _worker_count(data))
+        begun = min(queue, worker_count(data))
         steps = step_clock.steps_to_drain(queued, begun, rates.input, rates.step)
         clock.prefilled = math.ceil(steps / execution)
 
     def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
-            step_clock.wait_until_full(
-                lambda: data.batches_made() or 0, data.batch_seconds
-            )
+            step_clock.wait_until_full(data.batches_made, data.batch_seconds)
             clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
@@ -379,7 +364,7 @@ def _ready_batches(data: FitInput, most: int) -> Callable[[int], int]:
     """Return a function of the batches consumed from now on, which counts those that are ready."""
     began = time.perf_counter()
     made_before = data.batches_made() or 0
-    workers = _worker_count(data)
+    workers = worker_count(data)
     batch_seconds = max(data.batch_seconds / 2, _PASSING_SECONDS)
 
     def ready(consumed: int) -> int:
@@ -391,7 +376,3 @@ def _ready_batches(data: FitInput, most: int) -> Callable[[int], int]:
         return min(most, math.ceil(workers * seconds / batch_seconds))
 
     return ready
-
-
-def _worker_count(data: FitInput) -> int:
-    return data.applied.worker_count(os.cpu_count() or 1)
