@@ -182,7 +182,11 @@ class Watcher:
         """Take the readings that are due; return the bound that is broken, or None."""
         now = time.monotonic()
         if now >= self._tree_due:
-            self._list_tree()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                tree = [self._root, *self._root.children(recursive=True)]
+                # the descendants of an ended process are not listed
+                if self._root.status() != psutil.STATUS_ZOMBIE:
+                    self._tree = tree
             self._tree_due = now + _TREE_SECONDS
             # the server only waits meanwhile
             self.pause_seconds = self.pauses.read(self._tree[1:], now)
@@ -198,19 +202,17 @@ class Watcher:
         self.breach = self._breach_at(now)
         return self.breach
 
-    def _list_tree(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            tree = [self._root, *self._root.children(recursive=True)]
-            # the descendants of an ended process are not listed
-            if self._root.status() != psutil.STATUS_ZOMBIE:
-                self._tree = tree
-
     def _read_if_due(self, now: float) -> None:
         # Reading PSS takes milliseconds per process, reading the resident set size (RSS)
         # microseconds. The last PSS plus the growth of RSS since then is an upper bound of the
         # present PSS. PSS is read at once when that bound exceeds the limit, and periodically
         # otherwise.
-        growth_bytes = self._growth_bytes()
+        growth_bytes = 0
+        for pid, size in host.of_living(
+            self._tree, lambda each: (each.pid, each.memory_info().rss)
+        ):
+            before = self._memory.get(pid)
+            growth_bytes += max(0, size - (before.resident if before else 0))
         may_exceed = self.last_bytes + growth_bytes > self._limit
         has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes
         may_read = now >= self._pss_read + _PSS_SECONDS
@@ -310,16 +312,6 @@ class Watcher:
         # Its resource tracker is of this group, and has had its time.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial_pid, signal.SIGKILL)
-
-    def _growth_bytes(self) -> int:
-        """Return the growth of RSS since the last reading: an upper bound of that of ΣPSS."""
-        growth = 0
-        for pid, size in host.of_living(
-            self._tree, lambda each: (each.pid, each.memory_info().rss)
-        ):
-            before = self._memory.get(pid)
-            growth += max(0, size - (before.resident if before else 0))
-        return growth
 
 
 class Pauses:

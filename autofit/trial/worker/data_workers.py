@@ -61,7 +61,18 @@ def problem_of(make: Callable[[], Any], sent: Any = None) -> str | None:
     # operations.
     method = multiprocessing.get_start_method()
     if method != "fork":
-        return _why_unsent(method, sent)
+        # a lock can be pickled while a process starts, and at no other time; unpickling it would
+        # load Keras
+        process = multiprocessing.Process(target=bool, args=(sent,))
+        try:
+            process.start()
+        except (
+            Exception
+        ) as error:  # of any method by which the user's objects are pickled
+            return _UNSENT.format(method, first_line(error))
+        process.kill()
+        process.join()
+        return None
     started = time.perf_counter()
     unforked = {_digest(make()), _digest(make())}
     seconds = time.perf_counter() - started
@@ -87,19 +98,6 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes |
     process.kill()
     process.join()
     return digest
-
-
-def _why_unsent(method: str, sent: Any) -> str | None:
-    # a lock can be pickled while a process starts, and at no other time; unpickling it would load
-    # Keras
-    process = multiprocessing.Process(target=bool, args=(sent,))
-    try:
-        process.start()
-    except Exception as error:  # of any method by which the user's objects are pickled
-        return _UNSENT.format(method, first_line(error))
-    process.kill()
-    process.join()
-    return None
 
 
 def _digest(batch: Any) -> bytes:
