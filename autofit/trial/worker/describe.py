@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +62,7 @@ def describe(
     context: TrialContext,
     loaded: Workload,
     named: Mapping[str, Names],
-    of_script: Mapping[str, Any] = {},
+    of_script: Mapping[str, Any],
 ) -> None:
     """Send the description of a workload, then the estimates of memory.
 
@@ -100,12 +100,12 @@ def describe(
     description = Description(
         fixed_batch_size=one_size,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
-        shapes="" if shapes is None else str(shapes),
+        shapes=str(shapes or ""),
         notices=tuple(filter(None, notices)),
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
-        **_of_data(bench, knobs, {"batch_size": reason} if reason else {}),
+        **_of_data(bench, knobs, reason),
         **_of_validation(loaded, named.get("validation", {})),
         **_of_model(bench, batch),
         **_of_step(bench, traced.estimator),
@@ -113,9 +113,9 @@ def describe(
     if of_script:
         description = _of_places(description, of_script)
     context.send(Message(description=description))
-    sizes: Sequence[int] = (data.batch_samples,)
+    sizes = [data.batch_samples]
     if "batch_size" in knobs and one_size is None and traced.one_size is None:
-        sizes = tuple(dict.fromkeys(context.spec.batch_sizes))
+        sizes = list(dict.fromkeys(context.spec.batch_sizes))
     context.enter(Phase.ESTIMATING)
     traced.send_estimates(context, sizes, description.sample_count)
 
@@ -146,19 +146,20 @@ def _model_takes_batch(loaded: Workload) -> bool:
     return takes_batch_size(build, loaded.model_kwargs)
 
 
-def _of_data(bench: Bench, knobs: Names, untuned: Names) -> dict[str, Any]:
+def _of_data(bench: Bench, knobs: Names, why_one_size: str) -> dict[str, Any]:
     data = bench.data
     loaded = bench.loaded
     factory = resolve_reference("data", loaded.data)
     given_steps = bench.options.get(fit_options.STEPS_PER_EPOCH)
+    untuned = data.not_taken(factory, loaded.data_kwargs) | data.kept(knobs)
+    if why_one_size:
+        untuned["batch_size"] = why_one_size
     return {
         "input_kind": data.kind,
         "knobs": knobs,
         "required": required_of(factory, knobs.values()),
         "defaults": _defaults(bench, factory, knobs),
-        "untuned": data.not_taken(factory, loaded.data_kwargs)
-        | data.kept(knobs)
-        | dict(untuned),
+        "untuned": untuned,
         "sample_count": given_steps * data.batch_samples
         if given_steps
         else data.sample_count(),

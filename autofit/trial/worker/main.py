@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PIPE = 200
 
 
-def preload(packages: Sequence[str] = ()) -> None:
+def preload(packages: Sequence[str]) -> None:
     """Load Keras, its backend, the modules of the trials, and packages that a script imports."""
     backends.current().preload()
     # a package that the script's first run imported may be imported otherwise, or not at all, here
@@ -115,9 +115,8 @@ def finish(context: TrialContext, do: Callable[[], None]) -> int:
         # torch's handler of this signal raises for each worker that ends
         with contextlib.suppress(RuntimeError):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(
-            signal.SIGCHLD, signal.SIG_DFL
-        )  # if it ran just before it was removed
+        # again, if it ran just before it was removed
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         context.send(Message(failure=_failure(context, error)))
         return 1
     return 0

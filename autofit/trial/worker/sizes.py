@@ -16,20 +16,6 @@ from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
 from autofit.workload.inputs.kinds import open_input
 
-_BY_DATA = (
-    "the data makes batches of {} samples for any batch_size. Use the argument batch_size in the "
-    "function that makes the data, or fix batch_size in data_kwargs"
-)
-_BY_LENGTH = (
-    "its length does not follow batch_size. Compute the number of batches in __len__, from the "
-    "present batch_size"
-)
-_BY_STEP = (
-    "the train step accepts only batches of {} samples. Give build_model a parameter batch_size, "
-    "which gets each size; or remove batch_size from the model's Input; or take the batch size "
-    "from the data in train_step (ops.shape(x)[0])"
-)
-
 
 def why_data_has_one_size(bench: Bench) -> str:
     """Return why the data makes batches of one size only; empty if it makes others, too."""
@@ -38,9 +24,8 @@ def why_data_has_one_size(bench: Bench) -> str:
     lengths = [length_of(leaf) for leaf in leaves(data.batch())]
     if asked is None or data.fit_makes_batches or not fits_twice(bench.context):
         return ""
-    fewer = max(
-        1, min(asked, *lengths) // 2
-    )  # the data set may be smaller than one batch
+    # the data set may be smaller than one batch
+    fewer = max(1, min(asked, *lengths) // 2)
     try:
         smaller = _opened_again(bench, fewer)
         again = [length_of(leaf) for leaf in leaves(smaller.batch())]
@@ -50,16 +35,22 @@ def why_data_has_one_size(bench: Bench) -> str:
             data.computes_length and smaller.epoch_batches == data.epoch_batches
         )
         larger = _opened_again(bench, 2 * asked) if is_suspect else data
-    except (
-        Exception
-    ):  # data that cannot make such small or large batches does follow the knob
+    except Exception:
+        # data that cannot make such small or large batches does follow the knob
         return ""
     if again == lengths and fewer not in lengths:
-        return _BY_DATA.format(data.batch_samples)
+        return (
+            f"the data makes batches of {data.batch_samples} samples for any batch_size. Use the "
+            "argument batch_size in the function that makes the data, or fix batch_size in "
+            "data_kwargs"
+        )
     try:
         larger.sample_count()  # it reads the last batch
     except Exception:
-        return _BY_LENGTH
+        return (
+            "its length does not follow batch_size. Compute the number of batches in __len__, from "
+            "the present batch_size"
+        )
     return ""
 
 
@@ -72,7 +63,11 @@ def why_step_has_one_size(bench: Bench, traced_size: int | None) -> str:
         data = _opened_again(bench, size)
         bench.play(Plan.of_one_step(data, size, Phase.OPENING_AGAIN))
     except Exception:  # the user's code, which need not take this size
-        return _BY_STEP.format(traced_size)
+        return (
+            f"the train step accepts only batches of {traced_size} samples. Give build_model a "
+            "parameter batch_size, which gets each size; or remove batch_size from the model's "
+            "Input; or take the batch size from the data in train_step (ops.shape(x)[0])"
+        )
     return ""
 
 
