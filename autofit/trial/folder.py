@@ -153,9 +153,8 @@ def _remove_left(parent: Path) -> None:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(
-                    descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # fails for a folder in use
+                # fails for a folder in use
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if (folder / _MARKER).read_text() == _kernel():
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

@@ -34,9 +34,8 @@ from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
-_SERVER_SECONDS = (
-    5.0  # longest wait until the server reports that a killed trial has ended
-)
+# longest wait until the server reports that a killed trial has ended
+_SERVER_SECONDS = 5.0
 # limit for the memory estimate after the description: XLA may compile for minutes
 _ESTIMATE_SECONDS = 60.0
 # longest wait for memory that other processes hold, or that a trial has not yet released
@@ -86,9 +85,8 @@ class ProcessLauncher:
         self._workload = workload
         self._folder = TuneFolder(compiled)
         self._driver = contextlib.ExitStack()
-        if (
-            placement.gpus
-        ):  # keeps the GPU's driver awake, so that no trial waits for it
+        # keeps the GPU's driver awake, so that no trial waits for it
+        if placement.gpus:
             self._driver.enter_context(gpus.keep_nvml_open())
         self._server: ServerConnection | None = None
         self._preload: Preload | None = None  # that of the server
@@ -98,18 +96,16 @@ class ProcessLauncher:
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
-        with contextlib.suppress(
-            TrialProcessError
-        ):  # `warm` tries again, and raises what is wrong
+        # `warm` tries again, and raises what is wrong
+        with contextlib.suppress(TrialProcessError):
             self._server = self._new_server()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all processes and remove the folder, also if Ctrl-C is pressed again meanwhile."""
         with deferred_interrupts():
-            with (
-                contextlib.ExitStack() as steps
-            ):  # each of which runs, the last one first
+            # each of which runs, the last one first
+            with contextlib.ExitStack() as steps:
                 steps.callback(self._folder.remove)
                 steps.callback(self._driver.close)
                 if self._server is not None:

@@ -149,9 +149,8 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
             self._context.enter(phase)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        if (
-            not self._method.trains
-        ):  # these are the steps of `evaluate`, not those of a validation
+        # these are the steps of `evaluate`, not those of a validation
+        if not self._method.trains:
             self.on_train_begin()
             return
         self._later_calls.clear()

@@ -24,9 +24,8 @@ _FIRST_SIZES = (8, 32)  # two sizes define a line
 _MOST_ROUNDS = 5  # of compilations near the largest batch
 _CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
 _LARGEST_BATCH = 2**20
-_DIGITS = (
-    5  # binary digits of a size in the search, as a multiple of what the step takes
-)
+# binary digits of a size in the search, as a multiple of what the step takes
+_DIGITS = 5
 
 
 @dataclass(frozen=True)

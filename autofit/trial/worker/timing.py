@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
 _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
-_FEWEST_CALLS = (
-    3  # of the train function that are timed, however many batches a call takes
-)
+# of the train function that are timed, however many batches a call takes
+_FEWEST_CALLS = 3
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 # the first step is traced, and those up to the sixth are slow: they warm up the timed run
@@ -48,13 +47,11 @@ _FIRST_EPOCH_STEPS = 6
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
 _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
-_VALIDATION_STEPS = (
-    10  # steps of a confirming run: their memory counts, their time does not
-)
+# steps of a confirming run: their memory counts, their time does not
+_VALIDATION_STEPS = 10
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-_BRIEF_SECONDS = (
-    0.5  # of steady training if whole epochs are timed, which are the rate then
-)
+# of steady training if whole epochs are timed, which are the rate then
+_BRIEF_SECONDS = 0.5
 # of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
 _IDLE_CALL_SECONDS = 0.05
 # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon

@@ -21,11 +21,12 @@ from autofit.workload.reference import expanded
 _BACKEND = re.compile(
     r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE
 )
+# programs which start a process for each GPU
 _OTHER_LAUNCHERS = (
     "torchrun",
     "horovodrun",
     "accelerate",
-)  # which start a process for each GPU
+)
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,8 @@ class Script:
     arguments: tuple[str, ...] = ()
     # the same, with variables of the environment as a tuning file has them, for people to read
     written: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(
-        default_factory=dict
-    )  # where knobs are set, by knob
+    # where knobs are set, by knob
+    settings: Mapping[str, str] = field(default_factory=dict)
     fit: int = 0  # the call of `fit` that is tuned, from 1; 0 for the only one
     writes: bool = False  # whether it may write files before it calls `fit`
 
