@@ -145,6 +145,13 @@ class Watcher:
     def readings(self) -> Readings:
         """Return what was read so far."""
         self._count_seconds()
+        # means while the rate was timed, if it was
+        conditions = None
+        if self._timed_cores.at:
+            cores = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores)
+            other, idle = cores or (None, None)
+            throttles = tuple(sorted(self._throttles))
+            conditions = Conditions(host.visible_cores(), other, idle, throttles)
         return Readings(
             breach=self.breach,
             last_bytes=self.last_bytes,
@@ -154,7 +161,7 @@ class Watcher:
             driver_peak_bytes=self.driver_peak_bytes,
             least_shared_memory_bytes=self.least_shared_memory_bytes,
             pause_seconds=self.pause_seconds,
-            conditions=self._conditions(),
+            conditions=conditions,
         )
 
     def enter(self, phase: Phase) -> None:
@@ -287,16 +294,6 @@ class Watcher:
         self._cores = host.CoreSeconds.read(self._tree)
         if self.phase.is_timed:
             self._timed_cores = self._timed_cores.plus(before, self._cores)
-
-    def _conditions(self) -> Conditions | None:
-        """Return the conditions while the rate was timed, as means; None if it was not timed."""
-        if not self._timed_cores.at:
-            return None
-        cores = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores)
-        other, idle = cores or (None, None)
-        return Conditions(
-            host.visible_cores(), other, idle, tuple(sorted(self._throttles))
-        )
 
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""

@@ -91,7 +91,22 @@ class Bench:
         driver = Driver(
             self.context, self.method, model, plan, drops_outputs=drops_outputs
         )
-        self._call(model, plan, driver)
+        callbacks = [*self.callbacks.run, driver] if plan.with_callbacks else [driver]
+        given: dict[str, Any] = {"verbose": 0}
+        for name in fit_options.IN_TRIALS:
+            if name in self.options:
+                given[name] = self.options[name]
+        given |= {**plan.arguments, "callbacks": callbacks}
+        # only `fit` has epochs
+        calls = 1 if self.method.trains else given.get("epochs", 1)
+        *_, last_clock = plan.clocks.values()
+        for call in range(calls):
+            if call:
+                gc.collect()  # the tensors of the call before
+            with contextlib.suppress(TimedEnough):
+                getattr(model, self.method.name)(**self.method.accepted(given))
+            if last_clock.done:
+                break
         if driver.validation_batch_seconds is not None:
             self.validation_batch_seconds = driver.validation_batch_seconds
         if not clock.steps_done:
@@ -101,25 +116,6 @@ class Bench:
                 f"each batch, or without self.{self.method.function}, so autofit cannot see its "
                 f"steps. Make it call super().{name}(..., callbacks=callbacks)"
             )
-
-    def _call(self, model: Any, plan: Plan, driver: Driver) -> None:
-        callbacks = [*self.callbacks.run, driver] if plan.with_callbacks else [driver]
-        given: dict[str, Any] = {"verbose": 0}
-        for name in fit_options.IN_TRIALS:
-            if name in self.options:
-                given[name] = self.options[name]
-        given |= {**plan.arguments, "callbacks": callbacks}
-        # only `fit` has epochs
-        calls = 1 if self.method.trains else given.get("epochs", 1)
-        method = getattr(model, self.method.name)
-        *_, last_clock = plan.clocks.values()
-        for call in range(calls):
-            if call:
-                gc.collect()  # the tensors of the call before
-            with contextlib.suppress(TimedEnough):
-                method(**self.method.accepted(given))
-            if last_clock.done:
-                break
 
     def repeating(
         self, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,10 +136,22 @@ def _train_on_longest(bench: Bench) -> Plans[None]:
 
 def _time_step(bench: Bench) -> Plans[SteadyRate]:
     """Time the step alone, on few batches that are repeated."""
+    data = bench.data
     execution = bench.model.steps_per_execution
-    batches, opening = _batches_to_repeat(bench)
-    samples = bench.data.batch_samples
-    if bench.data.taken is not None:
+    samples = data.batch_samples
+    # those to begin with, and those that stand for an epoch
+    opening: list[Any] = []
+    shapes = batch_shapes.load(bench.context.folder)
+    if shapes is not None:
+        opening = shapes.resized(samples)
+        batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
+    else:
+        batch = data.batch()
+        if bench.context.placement.gpus:
+            # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
+            batch = backends.current().on_device(batch)
+        batches = [batch]
+    if data.taken is not None:
         samples = sum(length_of(leaves(batch)[0]) for batch in batches) // len(batches)
     clock = StepClock(
         samples * execution,
@@ -154,20 +166,6 @@ def _time_step(bench: Bench) -> Plans[SteadyRate]:
         ends_by_itself=False,
     )
     return clock.rate()
-
-
-def _batches_to_repeat(bench: Bench) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return batches that stand for an epoch, and those to begin with."""
-    data = bench.data
-    shapes = batch_shapes.load(bench.context.folder)
-    if shapes is not None:
-        batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
-        return batches, shapes.resized(data.batch_samples)
-    batch = data.batch()
-    if bench.context.placement.gpus:
-        # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
-        batch = backends.current().on_device(batch)
-    return [batch], []
 
 
 def _warm_up_seconds(bench: Bench) -> float:
