@@ -10,7 +10,6 @@ from autofit.records.trial import FitConfig, Limits, TrialSpec
 from autofit.trial.launcher import ProcessLauncher
 from autofit.workload.script import make_script
 from autofit.workload.workload import Workload
-from tests.fakes import drain
 
 pytest.importorskip("tensorflow")
 
@@ -51,7 +50,7 @@ def trial(tmp_path_factory):
             limits = Limits(device, 3 * 2**29)
             config = FitConfig(batch_size)
             spec = TrialSpec(role, config, limits, seconds, measure_seconds=0.5)
-            return drain(launcher.run(spec))[1]
+            return launcher.run(spec)
 
         assert isinstance(run(None, role=Role.DESCRIBE), Description)
         yield run
