@@ -30,9 +30,8 @@ class Place:
     span: tuple[int, int, int, int] = (0, 0, 0, 0)
     template: str = "{}"
     name: str = ""  # of the variable, keyword or option
-    option: str = (
-        ""  # such as "--batch-size", or "batch_size=" if the value follows at once
-    )
+    # such as "--batch-size", or "batch_size=" if the value follows at once
+    option: str = ""
 
     @property
     def is_known(self) -> bool:
@@ -85,7 +84,7 @@ class Edits:
 
     def apply(self, file: str, text: str) -> str:
         """Return the text of a file with the edits."""
-        lines = text.encode().splitlines(keepends=True) or [b""]
+        lines = text.encode().splitlines(keepends=True)
         newline = "\r\n" if "\r\n" in text else "\n"
         own = [edit for edit in self._changed() if edit[0].file == file]
         own.sort(key=lambda edit: edit[0].span)
@@ -120,6 +119,6 @@ class Edits:
 def read_text(file: str) -> str:
     """Return the text of a Python file, with its own ends of lines."""
     with open(file, "rb") as source:
-        encoding = tokenize.detect_encoding(source.readline)[0]
-    with open(file, encoding=encoding, newline="") as source:
-        return source.read()
+        encoding, _ = tokenize.detect_encoding(source.readline)
+        source.seek(0)
+        return source.read().decode(encoding)

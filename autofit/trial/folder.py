@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import platform
-import re
 import shutil
 import tempfile
 import time
@@ -30,7 +29,8 @@ from autofit.machine import host
 # earlier boot stays, too.
 
 _PREFIX = "autofit-tune-"
-_MADE_BY_MKDTEMP = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
+# names of `mkdtemp`
+_FOLDERS = _PREFIX + 8 * "[a-z0-9_]"
 _MARKER = ".autofit-tune"
 _PRELOAD = "preload.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -82,19 +82,16 @@ class TuneFolder:
         self.compiled = self._kept or self.path / "compiled"
         try:
             with explained_errors(self.path):
-                self._fill()
+                # on a file system without locks, no launcher removes folders
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._lock, fcntl.LOCK_EX)
+                # after the lock: no other launcher removes a folder without a marker
+                self._marker.write_text(_kernel())
+                self.temporary.mkdir()
+                self.compiled.mkdir(exist_ok=True)
         except TrialProcessError:
             self.remove()
             raise
-
-    def _fill(self) -> None:
-        # on a file system without locks, no launcher removes folders
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # after the lock: no other launcher removes a folder without a marker
-        self._marker.write_text(_kernel())
-        self.temporary.mkdir()
-        self.compiled.mkdir(exist_ok=True)
 
     def clear(self) -> None:
         """Remove the files of a workload and its trials; keep the server's log and the folders."""
@@ -151,16 +148,13 @@ def _is_kept(folder: Path) -> bool:
 
 
 def _remove_left(parent: Path) -> None:
-    for folder in parent.glob(f"{_PREFIX}*"):
-        if not _MADE_BY_MKDTEMP.fullmatch(folder.name):
-            continue
+    for folder in parent.glob(_FOLDERS):
         # UnicodeDecodeError: a marker that is not ours
         with contextlib.suppress(OSError, UnicodeDecodeError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(
-                    descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # fails for a folder in use
+                # fails for a folder in use
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if (folder / _MARKER).read_text() == _kernel():
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

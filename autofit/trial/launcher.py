@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
@@ -34,9 +34,8 @@ from autofit.trial.wire import Task, TrialPipe
 from autofit.trial.worker.job import saved_user_error
 from autofit.workload.workload import Workload
 
-_SERVER_SECONDS = (
-    5.0  # longest wait until the server reports that a killed trial has ended
-)
+# longest wait until the server reports that a killed trial has ended
+_SERVER_SECONDS = 5.0
 # limit for the memory estimate after the description: XLA may compile for minutes
 _ESTIMATE_SECONDS = 60.0
 # longest wait for memory that other processes hold, or that a trial has not yet released
@@ -86,9 +85,8 @@ class ProcessLauncher:
         self._workload = workload
         self._folder = TuneFolder(compiled)
         self._driver = contextlib.ExitStack()
-        if (
-            placement.gpus
-        ):  # keeps the GPU's driver awake, so that no trial waits for it
+        # keeps the GPU's driver awake, so that no trial waits for it
+        if placement.gpus:
             self._driver.enter_context(gpus.keep_nvml_open())
         self._server: ServerConnection | None = None
         self._preload: Preload | None = None  # that of the server
@@ -98,18 +96,16 @@ class ProcessLauncher:
 
     def __enter__(self) -> ProcessLauncher:
         """Start the server; it loads the backend in the background."""
-        with contextlib.suppress(
-            TrialProcessError
-        ):  # `warm` tries again, and raises what is wrong
+        # `warm` tries again, and raises what is wrong
+        with contextlib.suppress(TrialProcessError):
             self._server = self._new_server()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all processes and remove the folder, also if Ctrl-C is pressed again meanwhile."""
         with deferred_interrupts():
-            with (
-                contextlib.ExitStack() as steps
-            ):  # each of which runs, the last one first
+            # each of which runs, the last one first
+            with contextlib.ExitStack() as steps:
                 steps.callback(self._folder.remove)
                 steps.callback(self._driver.close)
                 if self._server is not None:
@@ -141,31 +137,30 @@ class ProcessLauncher:
         return self._server
 
     def _new_server(self) -> ServerConnection:
-        settings = self._backend.environment(self._placement, self._folder.compiled)
         noted = Preload.load(self._folder.path)
-        switches = {} if noted is None else noted.environment
-        own = {**settings, "TMPDIR": str(self._folder.temporary)}
         self._preload = noted
-        return ServerConnection(
-            self._mode(), self._folder, {**os.environ, **switches, **own}
-        )
-
-    def _mode(self) -> str:
-        """Return how trials start: as forks where that is safe, and those of a script once its
-        first run has ended.
-        """
-        noted = Preload.load(self._folder.path)
-        is_script = self._workload.script is not None
-        if is_script and (noted is None or not noted.is_safe):
-            return "plain"
-        if self._launch != "auto":
-            return self._launch
-        return "fork" if sys.platform == "linux" else "plain"
+        environment = dict(os.environ)
+        if noted is not None:
+            environment |= noted.environment
+        environment |= self._backend.environment(self._placement, self._folder.compiled)
+        environment["TMPDIR"] = str(self._folder.temporary)
+        mode = self._launch
+        if mode == "auto":
+            mode = "fork" if sys.platform == "linux" else "plain"
+        # a script's trials are forks once its first run has ended, if that is safe
+        if self._workload.script and not (noted and noted.is_safe):
+            mode = "plain"
+        return ServerConnection(mode, self._folder, environment)
 
     def run(
         self, spec: TrialSpec, on_phase: OnPhase = ignore
     ) -> Measurement | Description:
-        self._begin(on_phase)
+        # a script's first run notes what forks need, which a new server has then
+        if Preload.load(self._folder.path) != self._preload:
+            self._stop_server()
+        if self._server is None or not self._server.is_ready:
+            on_phase(Phase.STARTING_SERVER)
+        self.warm()
         for gpu in self._placement.gpus:
             wait_for_room(gpu, spec.limits.device_bytes or 0, on_phase)
         end = self._run_process(spec, on_phase)
@@ -175,19 +170,15 @@ class ProcessLauncher:
         measurement = classify(
             end, spec.limits, self._backend, on_cpu=not self._placement.gpus
         )
-        self._require_code(measurement, end.log)
+        # a trial that has finished shows that the backend was built for the GPU
+        has_failed = measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
+        if has_failed and self._placement.device is not None and not self._pauses:
+            reason = measurement.traceback or measurement.evidence.reason
+            require_code(self._backend, self._placement.device, end.log, reason)
         description = end.messages.described(measurement.evidence.reason)
         if description is None:
             return measurement
         return replace(description, process_bytes=end.readings.peak_bytes)
-
-    def _begin(self, on_phase: OnPhase) -> None:
-        """Let a server be ready; a new one, if a script has noted since what its forks need."""
-        if Preload.load(self._folder.path) != self._preload:
-            self._stop_server()
-        if self._server is None or not self._server.is_ready:
-            on_phase(Phase.STARTING_SERVER)
-        self.warm()
 
     def _run_process(self, spec: TrialSpec, on_phase: OnPhase) -> TrialEnd:
         """Run the process of a trial, and return all that shows how it ended."""
@@ -196,8 +187,14 @@ class ProcessLauncher:
         kills_before = host.oom_kills()
         self._trial_count += 1
         log_path = self._folder.path / f"trial-{self._trial_count}.log"
-        pipe = self._start(Task(spec, self._placement), log_path)
+        task = Task(spec, self._placement)
         server = self.warm()
+        try:
+            pipe = server.start(task, log_path)
+        except ServerLostError:  # it was killed after the last trial
+            self._stop_server()
+            server = self.warm()
+            pipe = server.start(task, log_path)
         batch_size = spec.config.batch_size or 1
         watcher = Watcher(
             server.pid,
@@ -206,10 +203,16 @@ class ProcessLauncher:
             self._placement.gpus,
             hang_seconds(self._pauses, batch_size),
         )
-        running = _RunningTrial(server, pipe, watcher, log_path, on_phase)
         exit_code = None
         try:
-            exit_code = running.wait_for_exit(estimates_all=spec.compile_all)
+            exit_code = _wait_for_exit(
+                server,
+                pipe,
+                watcher,
+                log_path,
+                on_phase,
+                estimates_all=spec.compile_all,
+            )
             watcher.read_shared_memory()
         except ServerLostError:
             self._stop_server()
@@ -233,21 +236,6 @@ class ProcessLauncher:
             log=read_log(log_path),
         )
 
-    def _start(self, task: Task, log_path: Path) -> TrialPipe:
-        try:
-            return self.warm().start(task, log_path)
-        except ServerLostError:  # it was killed after the last trial
-            self._stop_server()
-            return self.warm().start(task, log_path)
-
-    def _require_code(self, measurement: Measurement, log: str) -> None:
-        """Raise `UsageError` if a trial failed because the backend was not built for the GPU."""
-        # a trial that has finished shows that it was
-        has_failed = measurement.outcome in (Outcome.ERROR, Outcome.CRASHED)
-        if has_failed and self._placement.device is not None and not self._pauses:
-            reason = measurement.traceback or measurement.evidence.reason
-            require_code(self._backend, self._placement.device, log, reason)
-
     def _stop_server(self) -> None:
         if self._server is not None:
             self._server.end()
@@ -255,57 +243,47 @@ class ProcessLauncher:
             self._server = None
 
 
-@dataclass(frozen=True)
-class _RunningTrial:
-    """A trial that runs: its server, its pipe and its log, and who hears of its phases."""
+def _wait_for_exit(
+    server: ServerConnection,
+    pipe: TrialPipe,
+    watcher: Watcher,
+    log_path: Path,
+    on_phase: OnPhase,
+    *,
+    estimates_all: bool,
+) -> int:
+    """Return the exit status of a trial; end the trial first if it breaks a bound.
 
-    server: ServerConnection
-    pipe: TrialPipe
-    watcher: Watcher
-    log_path: Path
-    on_phase: OnPhase
-
-    def wait_for_exit(self, *, estimates_all: bool) -> int:
-        """Return the exit status; end the trial first if it breaks a bound.
-
-        Raise `ServerLostError` if the server has ended, or does not answer.
-        """
-        pipe = self.pipe
-        watcher = self.watcher
-        while True:
-            self._rest()
-            phases = pipe.read()
-            watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
-            # only the memory estimate is still missing then, unless it is the purpose of the trial
-            if pipe.messages.description is not None and not estimates_all:
-                watcher.shorten(_ESTIMATE_SECONDS)
-            exit_code = self.server.exit_code(pipe.pid)
-            if exit_code is not None:
-                # on a busy machine a trial may have ended before the driver reads what it did
-                for phase in phases:
-                    self.on_phase(phase)
-                return exit_code
-            cap_log(self.log_path)
-            if watcher.poll() is not None:
-                return self._end()
-            # several if the driver was slower than the trial
+    Raise `ServerLostError` if the server has ended, or does not answer.
+    """
+    while True:
+        # for a message of the server or the trial, or until the next reading is due
+        sources = [server.connection]
+        if pipe.is_open:
+            sources.append(pipe.receiving)
+        wait(sources, watcher.rest_seconds)
+        phases = pipe.read()
+        watcher.reserved_bytes = pipe.messages.reserved_bytes or 0
+        # only the memory estimate is still missing then, unless it is the purpose of the trial
+        if pipe.messages.description is not None and not estimates_all:
+            watcher.shorten(_ESTIMATE_SECONDS)
+        exit_code = server.exit_code(pipe.pid)
+        if exit_code is not None:
+            # on a busy machine a trial may have ended before the driver reads what it did
             for phase in phases:
-                watcher.enter(phase)
-                self.on_phase(phase)
-
-    def _rest(self) -> None:
-        """Wait for a message of the server or the trial, or until the next reading is due."""
-        sources = [self.server.connection]
-        if self.pipe.is_open:
-            sources.append(self.pipe.receiving)
-        wait(sources, self.watcher.rest_seconds)
-
-    def _end(self) -> int:
-        self.watcher.end(self.pipe.pid)
-        exit_code = self.server.exit_code(self.pipe.pid, _SERVER_SECONDS)
-        if exit_code is None:
-            raise ServerLostError(self.server.pid)
-        return exit_code
+                on_phase(phase)
+            return exit_code
+        cap_log(log_path)
+        if watcher.poll() is not None:
+            watcher.end(pipe.pid)
+            exit_code = server.exit_code(pipe.pid, _SERVER_SECONDS)
+            if exit_code is None:
+                raise ServerLostError(server.pid)
+            return exit_code
+        # several if the driver was slower than the trial
+        for phase in phases:
+            watcher.enter(phase)
+            on_phase(phase)
 
 
 @contextlib.contextmanager
@@ -326,7 +304,7 @@ def deferred_interrupts() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def wait_for_room(device: Device, limit_bytes: int, on_phase: OnPhase = ignore) -> None:
+def wait_for_room(device: Device, limit_bytes: int, on_phase: OnPhase) -> None:
     """Wait while other processes hold memory that was free when the limit was set.
 
     `device` is the GPU as it was then.

@@ -163,25 +163,23 @@ def _decide(end: TrialEnd, limits: Limits, backend: Backend) -> tuple[Outcome, s
             f"{format_bytes(limits.host_bytes)}"
         )
     if messages.measurement is not None:
-        return _of_measurement(messages.measurement, limits)
+        peak = messages.measurement.device_peak_bytes
+        limit = limits.device_bytes
+        if peak is None or limit is None or peak <= limit:
+            return Outcome.OK, "finished"
+        return (
+            Outcome.DEVICE_OOM,
+            f"ran, but its peak of {format_bytes(peak)} is over the device limit of "
+            f"{format_bytes(limit)}",
+        )
     if messages.failure is not None:
-        outcome, reason = _of_failure(end, messages.failure, limits)
-        return _or_shortage(outcome, reason, end, messages.failure, backend)
+        return _of_failure(end, messages.failure, limits, backend)
     return _of_silence(end, limits, _last_match(backend.oom_lines, end.log))
 
 
-def _of_measurement(measured: Measurement, limits: Limits) -> tuple[Outcome, str]:
-    peak = measured.device_peak_bytes
-    if peak is None or limits.device_bytes is None or peak <= limits.device_bytes:
-        return Outcome.OK, "finished"
-    limit = format_bytes(limits.device_bytes)
-    return (
-        Outcome.DEVICE_OOM,
-        f"ran, but its peak of {format_bytes(peak)} is over the device limit of {limit}",
-    )
-
-
-def _of_failure(end: TrialEnd, failure: Failure, limits: Limits) -> tuple[Outcome, str]:
+def _of_failure(
+    end: TrialEnd, failure: Failure, limits: Limits, backend: Backend
+) -> tuple[Outcome, str]:
     """Return the outcome of a trial that reported an error."""
     reason = failure.reason
     if failure.kind is FailureKind.WORKER_DIED:
@@ -191,29 +189,20 @@ def _of_failure(end: TrialEnd, failure: Failure, limits: Limits) -> tuple[Outcom
         if end.kernel_oom_kills or _is_near_limit(end, limits):
             return Outcome.HOST_OOM, f"{reason}; {_last_reading(end, limits)}"
         return Outcome.CRASHED, reason
-    has_no_space = _NO_SPACE in (failure.traceback or reason)
-    if (
-        failure.kind is FailureKind.ERROR
-        and has_no_space
-        and _is_shared_memory_full(end)
-    ):
+    text = failure.traceback or reason
+    is_error = failure.kind is FailureKind.ERROR
+    if is_error and _NO_SPACE in text and _is_shared_memory_full(end):
         return Outcome.HOST_OOM, f"the code failed ({_NO_SPACE}) {_SHARED_MEMORY_FULL}"
+    # an error that followed a shortage in the log is that of the shortage
+    if is_error and backend.suspects.search(text):
+        shortage = _last_match(backend.oom_lines, end.log)
+        shortage = shortage or _last_match(backend.shortage_lines, end.log)
+        if shortage:
+            return (
+                Outcome.DEVICE_OOM,
+                f"{reason}, after the allocator wrote: {shortage}",
+            )
     return Outcome(failure.kind), reason
-
-
-def _or_shortage(
-    outcome: Outcome, reason: str, end: TrialEnd, failure: Failure, backend: Backend
-) -> tuple[Outcome, str]:
-    """Return an outcome or, if an error followed a shortage in the log, that of the shortage."""
-    if outcome is not Outcome.ERROR or not backend.suspects.search(
-        failure.traceback or reason
-    ):
-        return outcome, reason
-    shortage = _last_match(backend.oom_lines, end.log)
-    shortage = shortage or _last_match(backend.shortage_lines, end.log)
-    if not shortage:
-        return outcome, reason
-    return Outcome.DEVICE_OOM, f"{reason}, after the allocator wrote: {shortage}"
 
 
 def _of_silence(  # noqa: PLR0911  # the rules in order: the first that matches decides

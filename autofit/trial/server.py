@@ -142,7 +142,11 @@ class ServerConnection:
         with sending:
             try:
                 self.connection.send(log_path.stem)
-                _send_descriptor(self.connection, sending.fileno())
+                # From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and
+                # may read a message about a trial that has just ended in its place. The answer
+                # with the pid acknowledges here.
+                with _socket_of(self.connection) as stream:
+                    socket.send_fds(stream, [b"0"], [sending.fileno()])
             except OSError:  # the server was killed
                 raise ServerLostError(self.pid) from None
             while message := self.receive(_ANSWER_SECONDS):
@@ -232,27 +236,16 @@ def _reap(driver: Connection) -> None:
             driver.send({"exited": pid, "exit_code": os.waitstatus_to_exitcode(status)})
 
 
-# From Python 3.14 on, `multiprocessing.reduction` waits for an acknowledgement, and may read a
-# message about a trial that has just ended in its place. The answer with the pid acknowledges here.
-def _send_descriptor(connection: Connection, descriptor: int) -> None:
-    with socket.fromfd(
-        connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM
-    ) as stream:
-        socket.send_fds(stream, [b"0"], [descriptor])
-
-
-def _received_descriptor(connection: Connection) -> int:
-    with socket.fromfd(
-        connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM
-    ) as stream:
-        descriptors = socket.recv_fds(stream, 1, 1)[1]
-    if not descriptors:
-        raise EOFError("the driver has ended")
-    return descriptors[0]
+def _socket_of(connection: Connection) -> socket.socket:
+    return socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def _start_trial(mode: str, folder: Path, name: str, driver: Connection) -> int:
-    channel = _received_descriptor(driver)
+    with _socket_of(driver) as stream:
+        descriptors = socket.recv_fds(stream, 1, 1)[1]
+    if not descriptors:
+        raise EOFError("the driver has ended")
+    channel = descriptors[0]
     pid = os.fork()
     if pid:
         os.close(channel)

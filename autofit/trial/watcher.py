@@ -145,6 +145,13 @@ class Watcher:
     def readings(self) -> Readings:
         """Return what was read so far."""
         self._count_seconds()
+        # means while the rate was timed, if it was
+        conditions = None
+        if self._timed_cores.at:
+            cores = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores)
+            other, idle = cores or (None, None)
+            throttles = tuple(sorted(self._throttles))
+            conditions = Conditions(host.visible_cores(), other, idle, throttles)
         return Readings(
             breach=self.breach,
             last_bytes=self.last_bytes,
@@ -154,7 +161,7 @@ class Watcher:
             driver_peak_bytes=self.driver_peak_bytes,
             least_shared_memory_bytes=self.least_shared_memory_bytes,
             pause_seconds=self.pause_seconds,
-            conditions=self._conditions(),
+            conditions=conditions,
         )
 
     def enter(self, phase: Phase) -> None:
@@ -182,7 +189,11 @@ class Watcher:
         """Take the readings that are due; return the bound that is broken, or None."""
         now = time.monotonic()
         if now >= self._tree_due:
-            self._list_tree()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                tree = [self._root, *self._root.children(recursive=True)]
+                # the descendants of an ended process are not listed
+                if self._root.status() != psutil.STATUS_ZOMBIE:
+                    self._tree = tree
             self._tree_due = now + _TREE_SECONDS
             # the server only waits meanwhile
             self.pause_seconds = self.pauses.read(self._tree[1:], now)
@@ -198,19 +209,17 @@ class Watcher:
         self.breach = self._breach_at(now)
         return self.breach
 
-    def _list_tree(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            tree = [self._root, *self._root.children(recursive=True)]
-            # the descendants of an ended process are not listed
-            if self._root.status() != psutil.STATUS_ZOMBIE:
-                self._tree = tree
-
     def _read_if_due(self, now: float) -> None:
         # Reading PSS takes milliseconds per process, reading the resident set size (RSS)
         # microseconds. The last PSS plus the growth of RSS since then is an upper bound of the
         # present PSS. PSS is read at once when that bound exceeds the limit, and periodically
         # otherwise.
-        growth_bytes = self._growth_bytes()
+        growth_bytes = 0
+        for pid, size in host.of_living(
+            self._tree, lambda each: (each.pid, each.memory_info().rss)
+        ):
+            before = self._memory.get(pid)
+            growth_bytes += max(0, size - (before.resident if before else 0))
         may_exceed = self.last_bytes + growth_bytes > self._limit
         has_grown = growth_bytes > _GROWTH_SHARE * self.last_bytes
         may_read = now >= self._pss_read + _PSS_SECONDS
@@ -286,16 +295,6 @@ class Watcher:
         if self.phase.is_timed:
             self._timed_cores = self._timed_cores.plus(before, self._cores)
 
-    def _conditions(self) -> Conditions | None:
-        """Return the conditions while the rate was timed, as means; None if it was not timed."""
-        if not self._timed_cores.at:
-            return None
-        cores = host.other_and_idle_cores(host.CoreSeconds(), self._timed_cores)
-        other, idle = cores or (None, None)
-        return Conditions(
-            host.visible_cores(), other, idle, tuple(sorted(self._throttles))
-        )
-
     def read_shared_memory(self) -> None:
         """Read the free space in /dev/shm, which a trial may fill within milliseconds."""
         size, free = host.shared_memory()
@@ -310,16 +309,6 @@ class Watcher:
         # Its resource tracker is of this group, and has had its time.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial_pid, signal.SIGKILL)
-
-    def _growth_bytes(self) -> int:
-        """Return the growth of RSS since the last reading: an upper bound of that of ΣPSS."""
-        growth = 0
-        for pid, size in host.of_living(
-            self._tree, lambda each: (each.pid, each.memory_info().rss)
-        ):
-            before = self._memory.get(pid)
-            growth += max(0, size - (before.resident if before else 0))
-        return growth
 
 
 class Pauses:

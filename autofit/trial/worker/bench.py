@@ -14,12 +14,11 @@ import keras
 from autofit import backends
 from autofit.errors import UsageError
 from autofit.trial.folder import explained_errors
-from autofit.trial.worker.build import build_model, build_variables, is_own
+from autofit.trial.worker.build import is_own
 from autofit.trial.worker.drive import CALLS, Driver, TimedEnough
 from autofit.trial.worker.job import TrialContext
-from autofit.trial.worker.open import open_data
 from autofit.trial.worker.plan import NOTICE_SECONDS, Plan
-from autofit.trial.worker.repeat import repeating
+from autofit.trial.worker.repeat import RepeatedBatches, repeated_tfdata
 from autofit.workload import fit_options
 from autofit.workload.fit_options import TrialCallbacks
 from autofit.workload.inputs.fit_input import FitInput
@@ -43,6 +42,7 @@ class Bench:
         held_out: FitInput | None,
     ) -> None:
         self.context = context
+        self.loaded = loaded
         self.model = model
         # for training and for validation
         self.data = data
@@ -61,16 +61,6 @@ class Bench:
         self.callbacks: TrialCallbacks = self.options[fit_options.CALLBACKS]
         # of the last validation, without its first call
         self.validation_batch_seconds: float | None = None
-
-    @classmethod
-    def set_up(cls, context: TrialContext, loaded: Workload) -> Bench:
-        """Build the model and open the data for the config of the trial."""
-        model = build_model(context, loaded)
-        data, held_out = open_data(context, loaded, context.spec.config)
-        bench = cls(context, loaded, model, data, held_out)
-        if bench.method.trains:
-            build_variables(model, data.batch())
-        return bench
 
     def play_all(self, plans: Generator[Plan, None, T]) -> T:
         """Play plans one after the other; return what they have read."""
@@ -101,7 +91,22 @@ class Bench:
         driver = Driver(
             self.context, self.method, model, plan, drops_outputs=drops_outputs
         )
-        self._call(model, plan, driver)
+        callbacks = [*self.callbacks.run, driver] if plan.with_callbacks else [driver]
+        given: dict[str, Any] = {"verbose": 0}
+        for name in fit_options.IN_TRIALS:
+            if name in self.options:
+                given[name] = self.options[name]
+        given |= {**plan.arguments, "callbacks": callbacks}
+        # only `fit` has epochs
+        calls = 1 if self.method.trains else given.get("epochs", 1)
+        *_, last_clock = plan.clocks.values()
+        for call in range(calls):
+            if call:
+                gc.collect()  # the tensors of the call before
+            with contextlib.suppress(TimedEnough):
+                getattr(model, self.method.name)(**self.method.accepted(given))
+            if last_clock.done:
+                break
         if driver.validation_batch_seconds is not None:
             self.validation_batch_seconds = driver.validation_batch_seconds
         if not clock.steps_done:
@@ -112,25 +117,6 @@ class Bench:
                 f"steps. Make it call super().{name}(..., callbacks=callbacks)"
             )
 
-    def _call(self, model: Any, plan: Plan, driver: Driver) -> None:
-        callbacks = [*self.callbacks.run, driver] if plan.with_callbacks else [driver]
-        given: dict[str, Any] = {"verbose": 0}
-        for name in fit_options.IN_TRIALS:
-            if name in self.options:
-                given[name] = self.options[name]
-        given |= {**plan.arguments, "callbacks": callbacks}
-        # only `fit` has epochs
-        calls = 1 if self.method.trains else given.get("epochs", 1)
-        method = getattr(model, self.method.name)
-        *_, last_clock = plan.clocks.values()
-        for call in range(calls):
-            if call:
-                gc.collect()  # the tensors of the call before
-            with contextlib.suppress(TimedEnough):
-                method(**self.method.accepted(given))
-            if last_clock.done:
-                break
-
     def repeating(
         self, batches: Sequence[Any], length: int, opening: Sequence[Any] = ()
     ) -> dict[str, Any]:
@@ -138,9 +124,15 @@ class Bench:
         if self.has_own_method and self.data.fit_makes_batches:
             # such a method may accept nothing but arrays
             return self.data.pipeline_arguments(length)
-        data = repeating(
-            batches, length, opening, of_fixed_size=self.data.of_fixed_size
-        )
+        # On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset
+        # unchanged: `train_step` gets its elements with their structure (Keras 3.15
+        # `TFDatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one.
+        if backends.current().uses_tfdata:
+            data = repeated_tfdata(
+                batches, length, opening, of_fixed_size=self.data.of_fixed_size
+            )
+        else:
+            data = RepeatedBatches(batches, length, opening)
         return {"x": data, "shuffle": False}
 
     def idle_model(self, steps: int) -> Any:

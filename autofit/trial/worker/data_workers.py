@@ -28,9 +28,8 @@ _PATIENCE_RATIO = 10.0
 _LOADER_DEATH = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) (?P<how>[^.\n]*)"
 )
-_HANDING_OVER = (
-    "torch/multiprocessing/"  # the part of torch that passes memory between processes
-)
+# the part of torch that passes memory between processes
+_HANDING_OVER = "torch/multiprocessing/"
 
 SAME_NUMBERS = (
     "worker processes would all draw the same random numbers: the data uses a generator that is "
@@ -41,10 +40,6 @@ FAILS = (
     "a forked worker does not finish a batch, for example because __getitem__ runs operations of "
     "Keras's backend, so autofit does not try worker processes. Use NumPy in __getitem__, or "
     "threads"
-)
-_UNSENT = (
-    "worker processes are not tried: this Python starts them by {}, and the data cannot be sent to "
-    "one ({}). Define its class at the top of a module that your program imports, or use threads"
 )
 
 
@@ -61,7 +56,21 @@ def problem_of(make: Callable[[], Any], sent: Any = None) -> str | None:
     # operations.
     method = multiprocessing.get_start_method()
     if method != "fork":
-        return _why_unsent(method, sent)
+        # a lock can be pickled while a process starts, and at no other time; unpickling it would
+        # load Keras
+        process = multiprocessing.Process(target=bool, args=(sent,))
+        try:
+            process.start()
+        except Exception as error:
+            # of any method by which the user's objects are pickled
+            return (
+                f"worker processes are not tried: this Python starts them by {method}, and the "
+                f"data cannot be sent to one ({first_line(error)}). Define its class at the top of "
+                "a module that your program imports, or use threads"
+            )
+        process.kill()
+        process.join()
+        return None
     started = time.perf_counter()
     unforked = {_digest(make()), _digest(make())}
     seconds = time.perf_counter() - started
@@ -87,19 +96,6 @@ def _digest_in_fork(make: Callable[[], Any], patience_seconds: float) -> bytes |
     process.kill()
     process.join()
     return digest
-
-
-def _why_unsent(method: str, sent: Any) -> str | None:
-    # a lock can be pickled while a process starts, and at no other time; unpickling it would load
-    # Keras
-    process = multiprocessing.Process(target=bool, args=(sent,))
-    try:
-        process.start()
-    except Exception as error:  # of any method by which the user's objects are pickled
-        return _UNSENT.format(method, first_line(error))
-    process.kill()
-    process.join()
-    return None
 
 
 def _digest(batch: Any) -> bytes:

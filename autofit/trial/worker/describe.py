@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,11 @@ from autofit.trial.worker.build import build_model, is_own, takes_batch_size
 from autofit.trial.worker.estimates import trace
 from autofit.trial.worker.job import TrialContext
 from autofit.trial.worker.open import open_data
-from autofit.trial.worker.sizes import fits_twice, size_of_data, size_of_step
+from autofit.trial.worker.sizes import (
+    fits_twice,
+    why_data_has_one_size,
+    why_step_has_one_size,
+)
 from autofit.workload import accumulation, fit_options
 from autofit.workload.binding import resolve_reference
 from autofit.workload.inputs import tfdata
@@ -58,14 +62,14 @@ def describe(
     context: TrialContext,
     loaded: Workload,
     named: Mapping[str, Names],
-    of_script: Mapping[str, Any] = {},
+    of_script: Mapping[str, Any],
 ) -> None:
     """Send the description of a workload, then the estimates of memory.
 
     `named` are the knobs of its data, and `of_script` fields that are known of a script.
     """
     context = _with_defaults(context, loaded, named["data"])
-    data, held_out = open_data(context, loaded, context.spec.config)
+    data, held_out = open_data(context, loaded)
     knobs = data.knobs(named["data"])
     fork_problem = _fork_problem(context, data, knobs)
     if context.spec.gpus:
@@ -85,7 +89,7 @@ def describe(
     reason = ""
     # a script makes its data once, and each trial checks the size of its batches
     if "batch_size" in knobs and not of_script:
-        one_size, reason = _only_size(bench, loaded, traced.one_size)
+        one_size, reason = _only_size(bench, traced.one_size)
 
     notices = (
         fork_problem,
@@ -96,22 +100,22 @@ def describe(
     description = Description(
         fixed_batch_size=one_size,
         processes_hang=fork_problem not in (None, data_workers.SAME_NUMBERS),
-        shapes="" if shapes is None else str(shapes),
+        shapes=str(shapes or ""),
         notices=tuple(filter(None, notices)),
         mapped_bytes=arrays.mapped,
         tensor_bytes=sum(arrays.tensors),
         conversion_bytes=arrays.conversion,
-        **_of_data(bench, loaded, knobs, {"batch_size": reason} if reason else {}),
+        **_of_data(bench, knobs, reason),
         **_of_validation(loaded, named.get("validation", {})),
-        **_of_model(bench, loaded, batch),
-        **_of_step(bench, loaded, traced.estimator),
+        **_of_model(bench, batch),
+        **_of_step(bench, traced.estimator),
     )
     if of_script:
         description = _of_places(description, of_script)
     context.send(Message(description=description))
-    sizes: Sequence[int] = (data.batch_samples,)
+    sizes = [data.batch_samples]
     if "batch_size" in knobs and one_size is None and traced.one_size is None:
-        sizes = tuple(dict.fromkeys(context.spec.batch_sizes))
+        sizes = list(dict.fromkeys(context.spec.batch_sizes))
     context.enter(Phase.ESTIMATING)
     traced.send_estimates(context, sizes, description.sample_count)
 
@@ -127,14 +131,14 @@ def _with_defaults(
     return replace(context, spec=replace(spec, config=config))
 
 
-def _only_size(
-    bench: Bench, loaded: Workload, traced_size: int | None
-) -> tuple[int | None, str]:
+def _only_size(bench: Bench, traced_size: int | None) -> tuple[int | None, str]:
     """Return the only size of batches that the workload takes, and why; None if it takes others."""
-    one_size, reason = size_of_data(bench, loaded)
-    if one_size is not None or _model_takes_batch(loaded):
-        return one_size, reason
-    return size_of_step(bench, loaded, traced_size)
+    if reason := why_data_has_one_size(bench):
+        return bench.data.batch_samples, reason
+    if _model_takes_batch(bench.loaded):
+        return None, ""
+    reason = why_step_has_one_size(bench, traced_size)
+    return traced_size if reason else None, reason
 
 
 def _model_takes_batch(loaded: Workload) -> bool:
@@ -142,20 +146,20 @@ def _model_takes_batch(loaded: Workload) -> bool:
     return takes_batch_size(build, loaded.model_kwargs)
 
 
-def _of_data(
-    bench: Bench, loaded: Workload, knobs: Names, untuned: Names
-) -> dict[str, Any]:
+def _of_data(bench: Bench, knobs: Names, why_one_size: str) -> dict[str, Any]:
     data = bench.data
+    loaded = bench.loaded
     factory = resolve_reference("data", loaded.data)
     given_steps = bench.options.get(fit_options.STEPS_PER_EPOCH)
+    untuned = data.not_taken(factory, loaded.data_kwargs) | data.kept(knobs)
+    if why_one_size:
+        untuned["batch_size"] = why_one_size
     return {
         "input_kind": data.kind,
         "knobs": knobs,
         "required": required_of(factory, knobs.values()),
         "defaults": _defaults(bench, factory, knobs),
-        "untuned": data.not_taken(factory, loaded.data_kwargs)
-        | data.kept(knobs)
-        | dict(untuned),
+        "untuned": untuned,
         "sample_count": given_steps * data.batch_samples
         if given_steps
         else data.sample_count(),
@@ -174,10 +178,10 @@ def _of_validation(loaded: Workload, knobs: Names) -> dict[str, Any]:
     }
 
 
-def _of_model(bench: Bench, loaded: Workload, batch: Any) -> dict[str, Any]:
+def _of_model(bench: Bench, batch: Any) -> dict[str, Any]:
     model = bench.model
     return {
-        "model_takes_batch": _model_takes_batch(loaded),
+        "model_takes_batch": _model_takes_batch(bench.loaded),
         "parameter_count": sum(math.prod(v.shape) for v in model.variables),
         "parameter_bytes": bytes_of_variables(model.variables),
         "jit_compile": bool(model.jit_compile),
@@ -187,9 +191,7 @@ def _of_model(bench: Bench, loaded: Workload, batch: Any) -> dict[str, Any]:
     }
 
 
-def _of_step(
-    bench: Bench, loaded: Workload, step: StepEstimator | None
-) -> dict[str, Any]:
+def _of_step(bench: Bench, step: StepEstimator | None) -> dict[str, Any]:
     model = bench.model
     backend = backends.current()
     placement = bench.context.placement
@@ -200,7 +202,7 @@ def _of_step(
     place = ""
     if bench.method.trains:
         place = accumulation.place_of(
-            model, resolve_reference("build_model", loaded.build_model)
+            model, resolve_reference("build_model", bench.loaded.build_model)
         )
     is_unused = step is not None and not step.uses_model_optimizer
     if is_unused and place != accumulation.BUILD_MODEL:

@@ -85,9 +85,7 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
         # the present one, and those that wait
         self._clocks = list(plan.clocks.items())
         self._is_first = plan.first is not None
-        self._ends_by_itself = plan.ends_by_itself
-        self._is_abandoned = plan.is_abandoned
-        self._validation_batches = plan.arguments.get("validation_steps") or math.inf
+        self._plan = plan
         # batches at which a call of the present validation begins, without its first call
         self._later_calls: list[int] = []
         # of the last validation, without its first call
@@ -118,8 +116,11 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
         if self._is_first:
             self._is_first = False
             self._context.enter(phase)
-        if clock.done and not self._ends_by_itself:
-            self._stop()
+        if clock.done and not self._plan.ends_by_itself:
+            setattr(self._driven, self._method.stop, True)
+            if self._plan.is_abandoned and len(self._clocks) == 1:
+                self.on_train_end()
+                raise TimedEnough
         if self._dropped is None:
             return made
         return (self._dropped, *state) if state else self._dropped
@@ -133,12 +134,6 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
             batches = min(batches, left)
         self._batches += batches
         return batches
-
-    def _stop(self) -> None:
-        setattr(self._driven, self._method.stop, True)
-        if self._is_abandoned and len(self._clocks) == 1:
-            self.on_train_end()
-            raise TimedEnough
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._batches = 0
@@ -154,9 +149,8 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
             self._context.enter(phase)
 
     def on_test_begin(self, logs: Any = None) -> None:
-        if (
-            not self._method.trains
-        ):  # these are the steps of `evaluate`, not those of a validation
+        # these are the steps of `evaluate`, not those of a validation
+        if not self._method.trains:
             self.on_train_begin()
             return
         self._later_calls.clear()
@@ -175,6 +169,7 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
             self.on_train_end()
         elif self._later_calls:
             last = self._later_calls[-1]
-            end = min(last + self._execution, self._validation_batches)
+            batches = self._plan.arguments.get("validation_steps") or math.inf
+            end = min(last + self._execution, batches)
             seconds = time.perf_counter() - self._timed_since
             self.validation_batch_seconds = seconds / (end - self._later_calls[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from autofit.records import cuda_memory
 from autofit.records.description import Footprint, GpuEstimate
 from autofit.records.machine import Device
 from autofit.records.states import Phase
-from autofit.records.trial import TrialSpec
 from autofit.trial.wire import Message
 from autofit.trial.worker.bench import Bench
 from autofit.trial.worker.job import TrialContext, first_line
@@ -25,9 +24,8 @@ _FIRST_SIZES = (8, 32)  # two sizes define a line
 _MOST_ROUNDS = 5  # of compilations near the largest batch
 _CLOSE_SHARE = 0.03  # of the memory: a batch that leaves less is the largest
 _LARGEST_BATCH = 2**20
-_DIGITS = (
-    5  # binary digits of a size in the search, as a multiple of what the step takes
-)
+# binary digits of a size in the search, as a multiple of what the step takes
+_DIGITS = 5
 
 
 @dataclass(frozen=True)
@@ -47,29 +45,22 @@ class TracedStep:
         What prevented them is sent last.
         """
         problem = self.problem
-        if self.estimator is not None and not problem:
+        spec = context.spec
+        step = self.estimator
+        if step is not None and not problem:
             try:
-                for message in self._estimates(
-                    self.estimator, context.spec, sizes, samples
-                ):
-                    context.send(message)
+                for gpu in absent_gpu.find(spec.gpus):
+                    estimate = on_gpu(step, gpu, sizes, self.multiple_of, samples)
+                    context.send(Message(gpus=(estimate,)))
+                if not spec.gpus:
+                    for footprint in step.estimates(
+                        sizes, compile_all=spec.compile_all
+                    ):
+                        context.send(Message(footprints=(footprint,)))
             # a limitation of the estimate: the workload is tuned without an estimate
             except Exception as error:
                 problem = first_line(error)
         context.send(Message(estimate_problem=problem))
-
-    def _estimates(
-        self,
-        step: StepEstimator,
-        spec: TrialSpec,
-        sizes: Sequence[int],
-        samples: int | None,
-    ) -> Iterator[Message]:
-        for gpu in absent_gpu.find(spec.gpus):
-            yield Message(gpus=(on_gpu(step, gpu, sizes, self.multiple_of, samples),))
-        if not spec.gpus:
-            for footprint in step.estimates(sizes, compile_all=spec.compile_all):
-                yield Message(footprints=(footprint,))
 
 
 def trace(bench: Bench, batch: Any, data_tensors: Sequence[int]) -> TracedStep:

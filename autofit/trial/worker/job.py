@@ -114,9 +114,8 @@ def user_failure(error: BaseException) -> Failure:
     is_oom = type(error).__name__ in _MEMORY_ERRORS
     kind = FailureKind.HOST_OOM if is_oom else FailureKind.ERROR
     text = user_traceback(error)
-    if (
-        "UnparsedFlagAccessError" in text
-    ):  # grain reads absl's flags before it starts processes
+    # grain reads absl's flags before it starts processes
+    if "UnparsedFlagAccessError" in text:
         text = text.rstrip()
         text += " Parse absl's flags first: from absl import flags; flags.FLAGS([''])\n"
     reason = text

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autofit import backends
-from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
 from autofit.records.states import FailureKind, Phase, Role
 from autofit.trial.wire import TASKS, Failure, Message
@@ -38,7 +37,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PIPE = 200
 
 
-def preload(packages: Sequence[str] = ()) -> None:
+def preload(packages: Sequence[str]) -> None:
     """Load Keras, its backend, the modules of the trials, and packages that a script imports."""
     backends.current().preload()
     # a package that the script's first run imported may be imported otherwise, or not at all, here
@@ -57,8 +56,7 @@ def preload(packages: Sequence[str] = ()) -> None:
 def play(folder: Path, task_name: str, channel: int) -> int:
     """Do a task and return the exit status."""
     task = TASKS.validate_json((folder / task_name).read_bytes())
-    backend = backends.current()
-    peaks = DevicePeaks(backend, task.placement)
+    peaks = DevicePeaks(backends.current(), task.placement)
     pipe = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE)
     context = TrialContext(folder, task.spec, task.placement, pipe, peaks)
     (folder / USER_ERROR_FILE).unlink(missing_ok=True)  # of an earlier trial
@@ -68,20 +66,21 @@ def play(folder: Path, task_name: str, channel: int) -> int:
         if script is not None:
             from autofit.trial.worker.script import ScriptRun
 
-            ScriptRun(script, context, backend).run()
+            ScriptRun(script, context).run()
             return
-        limit(context, backend)
+        limit(context)
         context.enter(Phase.LOADING)
-        with backend.refusing_late_switches():
+        with peaks.backend.refusing_late_switches():
             loaded = workload.load(folder)
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
         work(context, loaded, named)
 
-    return finish(context, backend, do)
+    return finish(context, do)
 
 
-def limit(context: TrialContext, backend: Backend) -> None:
+def limit(context: TrialContext) -> None:
     """Prepare the backend, once it is loaded, before its first operation."""
+    backend = context.peaks.backend
     if context.spec.role is Role.DESCRIBE:
         backend.prepare_estimates()
     backend.set_limit(context.placement, context.spec.limits.device_bytes)
@@ -106,7 +105,7 @@ def work(
         measure(context, loaded)
 
 
-def finish(context: TrialContext, backend: Backend, do: Callable[[], None]) -> int:
+def finish(context: TrialContext, do: Callable[[], None]) -> int:
     """Do what a task asks for, send the error that it ends with, if any, and return the exit
     status.
     """
@@ -116,15 +115,14 @@ def finish(context: TrialContext, backend: Backend, do: Callable[[], None]) -> i
         # torch's handler of this signal raises for each worker that ends
         with contextlib.suppress(RuntimeError):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(
-            signal.SIGCHLD, signal.SIG_DFL
-        )  # if it ran just before it was removed
-        context.send(Message(failure=_failure(context, backend, error)))
+        # again, if it ran just before it was removed
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        context.send(Message(failure=_failure(context, error)))
         return 1
     return 0
 
 
-def _failure(context: TrialContext, backend: Backend, error: BaseException) -> Failure:
+def _failure(context: TrialContext, error: BaseException) -> Failure:
     if isinstance(error, UsageError):
         # data that was described has wrong batches for this config only
         is_of_config = (
@@ -140,7 +138,7 @@ def _failure(context: TrialContext, backend: Backend, error: BaseException) -> F
     raised = saved_user_error(context.folder)
     if raised is not None:
         return raised
-    exhausted = backend.exhausted(error)
+    exhausted = context.peaks.backend.exhausted(error)
     if exhausted is None:
         return user_failure(error)
     return Failure(

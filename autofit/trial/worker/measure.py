@@ -16,23 +16,24 @@ from autofit.records.trial import Evidence, Measurement
 from autofit.trial.wire import Message
 from autofit.trial.worker import timing
 from autofit.trial.worker.bench import Bench
+from autofit.trial.worker.build import build_model, build_variables
 from autofit.trial.worker.job import TrialContext
+from autofit.trial.worker.open import open_data
 from autofit.trial.worker.step_clock import Epochs, ceiling
-from autofit.trial.worker.timing import Readings
 from autofit.workload import fit_options
 from autofit.workload.workload import Workload
 
 
 def measure(context: TrialContext, loaded: Workload) -> None:
     """Measure a config, or confirm it if that is the role of the trial."""
-    bench = Bench.set_up(context, loaded)
+    model = build_model(context, loaded)
+    data, held_out = open_data(context, loaded)
+    bench = Bench(context, loaded, model, data, held_out)
+    if bench.method.trains:
+        build_variables(model, data.batch())
     confirms = context.spec.role is Role.CONFIRM
     plans = timing.confirm(bench) if confirms else timing.measure(bench)
-    _send(bench, bench.play_all(plans))
-
-
-def _send(bench: Bench, readings: Readings) -> None:
-    context = bench.context
+    readings = bench.play_all(plans)
     rate = readings.steady.rate()
     fields: dict[str, Any] = {
         "samples_per_second": rate.samples_per_second,

@@ -25,10 +25,11 @@ from autofit.workload.workload import Workload
 
 
 def open_data(
-    context: TrialContext, loaded: Workload, config: FitConfig
+    context: TrialContext, loaded: Workload
 ) -> tuple[FitInput, FitInput | None]:
-    """Open the training data with a config, and the validation data, if there is any."""
+    """Open the training data, and the validation data, if there is any."""
     context.enter(Phase.OPENING)
+    config = context.spec.config
 
     def opened(data: Any, kwargs: Mapping[str, Any], config: FitConfig) -> FitInput:
         return open_input(data, kwargs, config, context.report_error)

@@ -9,23 +9,12 @@ from typing import Any
 
 import keras
 
-from autofit import backends
 from autofit.workload.inputs.batch import mapped
 
 
-def repeating(
-    batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool
-) -> Any:
-    """Return an input of `length` batches: those of `opening` once, then `batches`, repeated."""
-    # On TensorFlow, Keras turns every input into a `tf.data.Dataset`, and takes a dataset
-    # unchanged: `train_step` gets its elements with their structure (Keras 3.15
-    # `TFDatasetAdapter`). On other backends, Keras takes the batches of a PyDataset one by one.
-    if not backends.current().uses_tfdata:
-        return _RepeatedBatches(batches, length, opening)
-    return _repeated_tfdata(batches, length, opening, of_fixed_size=of_fixed_size)
+class RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
+    """A dataset of `length` batches: those of `opening` once, then `batches`, repeated."""
 
-
-class _RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras ships no types
     def __init__(
         self, batches: Sequence[Any], length: int, opening: Sequence[Any]
     ) -> None:
@@ -47,15 +36,22 @@ class _RepeatedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras sh
         return batch if isinstance(batch, tuple | dict) else (batch,)
 
 
-def _repeated_tfdata(
+def repeated_tfdata(
     batches: Sequence[Any], length: int, opening: Sequence[Any], *, of_fixed_size: bool
 ) -> Any:
+    """Return a `tf.data.Dataset` of the batches that `RepeatedBatches` has."""
     import tensorflow as tf  # not installed for other backends
 
     ahead = [mapped(batch, _tensor_of) for batch in opening]
     repeated = [mapped(batch, _tensor_of) for batch in batches]
     tensors = [*ahead, *repeated]
-    joined = _joined(tensors, of_fixed_size=of_fixed_size)
+    # The dataset of all batches has an `element_spec` that fits each of them: dimensions that
+    # differ have the static size None. So does the first dimension, as in a dataset that ends in
+    # a partial batch, unless the data has batches of a fixed size: a step traced for another form
+    # may fail.
+    last = tensors[0] if of_fixed_size else mapped(tensors[0], _first_row)
+    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, last)]
+    joined = functools.reduce(lambda done, more: done.concatenate(more), shown)
     # a generator cannot yield None
     if len(tensors) == 1 or any(leaf is None for leaf in tf.nest.flatten(tensors[0])):
         first = joined.take(len(ahead))
@@ -71,18 +67,6 @@ def _repeated_tfdata(
         lambda: itertools.chain(ahead, itertools.cycle(repeated)), output_signature=spec
     )
     return made.take(length)
-
-
-def _joined(tensors: Sequence[Any], *, of_fixed_size: bool) -> Any:
-    """Return a dataset of all batches, whose `element_spec` fits each of them."""
-    import tensorflow as tf  # not installed for other backends
-
-    # Dimensions that differ between the batches have the static size None. So does the first
-    # dimension, as in a dataset that ends in a partial batch, unless the data has batches of a
-    # fixed size: a step traced for another form may fail.
-    last = tensors[0] if of_fixed_size else mapped(tensors[0], _first_row)
-    shown = [tf.data.Dataset.from_tensors(batch) for batch in (*tensors, last)]
-    return functools.reduce(lambda done, more: done.concatenate(more), shown)
 
 
 def _tensor_of(leaf: Any) -> Any:

@@ -19,9 +19,7 @@ from types import FrameType
 from typing import Any
 
 from autofit import backends
-from autofit.backends.protocol import Backend
 from autofit.errors import UsageError
-from autofit.records.places import Edits
 from autofit.records.states import Phase, Role
 from autofit.records.units import format_seconds
 from autofit.trial.folder import Preload
@@ -60,15 +58,9 @@ class ScriptRun:
     The first run finds the places, and notes for later ones what they need.
     """
 
-    def __init__(
-        self,
-        script: Script,
-        context: TrialContext,
-        backend: Backend,
-    ) -> None:
+    def __init__(self, script: Script, context: TrialContext) -> None:
         self._script = script
         self._context = context
-        self._backend = backend
         self._environment = dict(os.environ)
         self._places = places_in(context.folder)
         self._is_first = not self._places
@@ -91,7 +83,8 @@ class ScriptRun:
         imports = AfterImport()
         for name in _LIBRARIES:
             imports.add(name, before=self._before_libraries)
-        imports.add(self._backend.name, lambda _: main.limit(context, self._backend))
+        backend = context.peaks.backend
+        imports.add(backend.name, lambda _: main.limit(context))
         imports.add("keras", self._install)
         imports.add("autofit.api.tune", self._refuse_own_tune)
         imports.add("tensorflow", lambda _: tfdata.control_caches())
@@ -99,10 +92,13 @@ class ScriptRun:
             mark_options(imports)
             watch_data(imports)
         if not self._script.writes:
-            guard.Guard(context.folder, self._stop)
+            guard.watch(context.folder, self._stop)
         edits = edits_for(self._places, context.spec.config)
         code = Code(edits, is_marked=self._is_first)
-        options = [*edits.options, *_of_hydra(self._script)]
+        options = edits.options
+        if "import hydra" in self._script.text:
+            # it writes into the folder of the trial
+            options.append(f"hydra.run.dir={tempfile.gettempdir()}/hydra")
         ended: BaseException = SystemExit()
         try:
             run_as_main(self._script, code, options)
@@ -110,11 +106,18 @@ class ScriptRun:
             ended = error
         if self._open_calls:  # what follows a call that did not train may fail
             self._end(self._start_again)
-        raise self._explained(ended)
+        if isinstance(ended, SystemExit):
+            raise UsageError(self._ended(ended.code))
+        if isinstance(ended, EOFError):
+            raise UsageError(
+                f"{self._script.name} asks for input, which trials do not have; give it as an "
+                "argument"
+            )
+        raise ended
 
     def _end(self, do: Callable[[], None]) -> None:
         """Do a last thing, and end the process, which no `except` of the script can prevent."""
-        main.leave(main.finish(self._context, self._backend, do))
+        main.leave(main.finish(self._context, do))
 
     def _start_again(self) -> None:
         """Start the process anew for the call of `fit` that is tuned; all calls of the script are
@@ -162,10 +165,11 @@ class ScriptRun:
     def _install(self, keras: Any) -> None:
         """Take the place of `keras.Model.fit` until the call that is tuned."""
         used = keras.backend.backend()
-        if used != self._backend.name:
+        expected = self._context.peaks.backend.name
+        if used != expected:
             raise UsageError(
                 f"{self._script.name} runs Keras on {used}, and autofit expected "
-                f"{self._backend.name}; set backend: {used}",
+                f"{expected}; set backend: {used}",
                 key="backend",
             )
         original = keras.Model.fit
@@ -243,17 +247,6 @@ class ScriptRun:
         is_safe = threading.active_count() == 1
         Preload(self._switches or {}, packages, is_safe=is_safe).save(folder)
 
-    def _explained(self, error: BaseException) -> BaseException:
-        """Return what a script that has ended is refused with."""
-        if isinstance(error, SystemExit):
-            return UsageError(self._ended(error.code))
-        if isinstance(error, EOFError):
-            return UsageError(
-                f"{self._script.name} asks for input, which trials do not have; give it as an "
-                "argument"
-            )
-        return error
-
     def _ended(self, code: Any) -> str:
         """Say why a script that has ended cannot be tuned, and what to do."""
         script = self._script
@@ -298,7 +291,7 @@ def _of_script(
     options = loaded.fit_kwargs
     given = {name: options[name] for name in counts if name in options}
     return {
-        "fingerprint": digest_without(script, Edits(found.places, {})),
+        "fingerprint": digest_without(script, found.places),
         "places": dict(found.places),
         "uses": tuple(uses),
         # a count that is divided follows the batch size
@@ -306,12 +299,6 @@ def _of_script(
         "fit_call": f"{found.where} after {format_seconds(seconds)}",
         "notices": (slow,) if seconds > _SLOW_SECONDS else (),
     }
-
-
-def _of_hydra(script: Script) -> list[str]:
-    """Return the options with which Hydra writes into the folder of the trial."""
-    has_hydra = "import hydra" in script.text
-    return [f"hydra.run.dir={tempfile.gettempdir()}/hydra"] if has_hydra else []
 
 
 def _search_above(frame: FrameType | None) -> str:

@@ -25,9 +25,8 @@ _BLOCK_SECONDS = 0.15
 _ENOUGH_BLOCKS = 5  # a small spread may end a run after this many blocks
 _FEWEST_BLOCKS = 3  # a run with fewer blocks never ends early
 _FEWEST_STEPS = 3  # steady steps that any rate needs
-_MOST_DRAINS = (
-    3  # largest drain, in queues: if both rates are alike, the queue never empties
-)
+# largest drain, in queues: if both rates are alike, the queue never empties
+_MOST_DRAINS = 3
 # a queue is full when no batch is made for this long, or for the time of three batches
 _QUIET_SECONDS = 0.3
 _QUIET_BATCHES = 3
@@ -141,12 +140,10 @@ class StepClock:
     measure_seconds: float
     # first steps that are not counted; fewer, but at least two, if they take more than a second
     warm_up: int = 2
-    warm_up_seconds: float = (
-        0.0  # shortest warm-up: an idle GPU takes time to raise its clock
-    )
-    prefilled: int = (
-        0  # steps after the stall that consume the full queue and are not counted
-    )
+    # shortest warm-up: an idle GPU takes time to raise its clock
+    warm_up_seconds: float = 0.0
+    # steps after the stall that consume the full queue and are not counted
+    prefilled: int = 0
     # of a run whose rate is not read; None to count until the rate is precise
     steps: int | None = None
     # spread at which the run may end early; 0 to use all of `measure_seconds`
@@ -157,14 +154,12 @@ class StepClock:
     stall: Callable[[], None] | None = None
     # called once after the steady part, which two more steps follow
     closing: Callable[[], None] | None = None
-    most_ahead: int | None = (
-        None  # largest number of steps in flight; None for no limit
-    )
+    # largest number of steps in flight; None for no limit
+    most_ahead: int | None = None
     # samples so far, a number that changes; None if each step takes `batch_samples`
     taken: Any = None
-    round_steps: int = (
-        1  # from one recorded end to the next; that many batches may arrive together
-    )
+    # from one recorded end to the next; that many batches may arrive together
+    round_steps: int = 1
 
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
@@ -300,9 +295,8 @@ class Epochs:
     steps: int
     samples: int  # of one of the user's epochs
     measure_seconds: float  # the epochs go on for this long
-    are_whole: (
-        bool  # if they are, only their ends count, so that nothing waits for a step
-    )
+    # if they are, only their ends count, so that nothing waits for a step
+    are_whole: bool
 
     def __post_init__(self) -> None:
         self.steps_done = 0
@@ -396,7 +390,7 @@ def planned_epochs(
     most_calls = math.floor(
         spec.measure_seconds * rate / (_FEWEST_EPOCHS * call_samples)
     )
-    busy_calls = math.ceil(data.applied.worker_count(os.cpu_count() or 1) / execution)
+    busy_calls = math.ceil(worker_count(data) / execution)
     steps = max(_FEWEST_CALLS, min(busy_calls, most_calls)) * execution
     if keeps_iterator:
         arguments = data.epoch_arguments(steps * _MOST_EPOCHS, _MOST_EPOCHS)
@@ -409,12 +403,19 @@ def planned_epochs(
     return Epochs(arguments, steps, samples, _GAPS_SECONDS, are_whole=False)
 
 
+def worker_count(data: FitInput) -> int:
+    """Return the number of threads or processes that make batches on this machine."""
+    return data.applied.worker_count(os.cpu_count() or 1)
+
+
 def _wait(wait_for_end: WaitForEnd) -> None:
     if wait_for_end is not None:
         wait_for_end()
 
 
-def wait_until_full(batches_made: Callable[[], int], batch_seconds: float) -> None:
+def wait_until_full(
+    batches_made: Callable[[], int | None], batch_seconds: float
+) -> None:
     """Wait until a pipeline stops because its consumer waits.
 
     `batch_seconds` is one producer's time for a batch.

@@ -12,9 +12,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +21,13 @@ from autofit import backends
 from autofit.records.states import Phase
 from autofit.trial.worker import batch_shapes, step_clock
 from autofit.trial.worker.plan import NOTICE_SECONDS, Plan, Rates
-from autofit.trial.worker.step_clock import MOST_STEPS, Epochs, SteadyRate, StepClock
+from autofit.trial.worker.step_clock import (
+    MOST_STEPS,
+    Epochs,
+    SteadyRate,
+    StepClock,
+    worker_count,
+)
 from autofit.workload import fit_options
 from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.fit_input import FitInput
@@ -33,9 +38,8 @@ if TYPE_CHECKING:
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
 _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
-_FEWEST_CALLS = (
-    3  # of the train function that are timed, however many batches a call takes
-)
+# of the train function that are timed, however many batches a call takes
+_FEWEST_CALLS = 3
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
 # the first step is traced, and those up to the sixth are slow: they warm up the timed run
@@ -43,13 +47,11 @@ _FIRST_EPOCH_STEPS = 6
 _GPU_WARM_UP_SECONDS = 0.5  # a GPU's clock rises from idle within this time (assumed)
 _WARM_UP_STEPS = 2  # steps not counted in a run whose step is compiled
 _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different shapes
-_VALIDATION_STEPS = (
-    10  # steps of a confirming run: their memory counts, their time does not
-)
+# steps of a confirming run: their memory counts, their time does not
+_VALIDATION_STEPS = 10
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-_BRIEF_SECONDS = (
-    0.5  # of steady training if whole epochs are timed, which are the rate then
-)
+# of steady training if whole epochs are timed, which are the rate then
+_BRIEF_SECONDS = 0.5
 # of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
 _IDLE_CALL_SECONDS = 0.05
 # dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
@@ -134,10 +136,22 @@ def _train_on_longest(bench: Bench) -> Plans[None]:
 
 def _time_step(bench: Bench) -> Plans[SteadyRate]:
     """Time the step alone, on few batches that are repeated."""
+    data = bench.data
     execution = bench.model.steps_per_execution
-    batches, opening = _batches_to_repeat(bench)
-    samples = bench.data.batch_samples
-    if bench.data.taken is not None:
+    samples = data.batch_samples
+    # those to begin with, and those that stand for an epoch
+    opening: list[Any] = []
+    shapes = batch_shapes.load(bench.context.folder)
+    if shapes is not None:
+        opening = shapes.resized(samples)
+        batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
+    else:
+        batch = data.batch()
+        if bench.context.placement.gpus:
+            # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
+            batch = backends.current().on_device(batch)
+        batches = [batch]
+    if data.taken is not None:
         samples = sum(length_of(leaves(batch)[0]) for batch in batches) // len(batches)
     clock = StepClock(
         samples * execution,
@@ -154,20 +168,6 @@ def _time_step(bench: Bench) -> Plans[SteadyRate]:
     return clock.rate()
 
 
-def _batches_to_repeat(bench: Bench) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return batches that stand for an epoch, and those to begin with."""
-    data = bench.data
-    shapes = batch_shapes.load(bench.context.folder)
-    if shapes is not None:
-        batches = list(itertools.islice(data.user_batches(), _VARIED_BATCHES))
-        return batches, shapes.resized(data.batch_samples)
-    batch = data.batch()
-    if bench.context.placement.gpus:
-        # copies to a GPU belong to the input, so the batch that is repeated lies on the GPU
-        batch = backends.current().on_device(batch)
-    return [batch], []
-
-
 def _warm_up_seconds(bench: Bench) -> float:
     return _GPU_WARM_UP_SECONDS if bench.context.placement.gpus else 0.0
 
@@ -178,7 +178,7 @@ def _time_input(bench: Bench) -> Plans[SteadyRate]:
     # counted, nor are those in progress then. After the last step that counts, batches are still in
     # progress, so that the workers are busy to the end.
     data = bench.data
-    workers = _worker_count(data)
+    workers = worker_count(data)
     ahead = data.applied.queue_batches + _BATCHES_AHEAD + workers
     ready = _ready_batches(data, ahead)
     # if all workers run at once
@@ -234,14 +234,26 @@ def _train(
     steady training may end. Return its clock, and the epochs or why there are none.
     """
     data = bench.data
-    epochs = _epochs(bench, rates)
+    execution = bench.model.steps_per_execution
+    epochs: Epochs | str = ""
+    if bench.method.trains:
+        spec = bench.context.spec
+        epochs = step_clock.planned_epochs(
+            data, bench.options, spec, execution, rates.expected
+        )
     is_whole = False
+    short_steps = _FIRST_EPOCH_STEPS
+    if isinstance(epochs, Epochs):
+        is_whole = epochs.are_whole
+        if data.ends_by_itself:
+            short_steps = min(short_steps, epochs.steps)
+    calls = math.ceil(short_steps / execution)
     earlier: dict[Phase, StepClock | Epochs] = {}
     if validation_steps:
-        earlier[Phase.FIRST_EPOCH] = _short_clock(bench, epochs)
+        samples = data.batch_samples * execution
+        earlier[Phase.FIRST_EPOCH] = StepClock(samples, math.inf, steps=calls)
     if isinstance(epochs, Epochs):
         earlier[Phase.EPOCHS] = epochs
-        is_whole = epochs.are_whole
     # Epochs that end with the data are a call of their own, so that their workers end. Arrays,
     # which `fit` may copy, are all given to one call, as in the user's own run, and a few of them
     # to another one for gaps.
@@ -252,7 +264,10 @@ def _train(
     # a first step that must still be traced and compiled is a phase of its own
     first = None if is_traced else Phase.FIRST_STEP
     if apart:
-        arguments = _arguments_apart(bench, epochs)
+        if isinstance(epochs, Epochs):
+            arguments = dict(epochs.arguments)
+        else:
+            arguments = data.fit_arguments(calls * execution)
         if data.ends_by_itself:
             arguments |= validation
         yield Plan(arguments, apart, first)
@@ -279,39 +294,6 @@ def _train(
     return clock, epochs
 
 
-def _epochs(bench: Bench, rates: Rates) -> Epochs | str:
-    if not bench.method.trains:
-        return ""
-    return step_clock.planned_epochs(
-        bench.data,
-        bench.options,
-        bench.context.spec,
-        bench.model.steps_per_execution,
-        rates.expected,
-    )
-
-
-def _short_steps(bench: Bench, epochs: Epochs | str) -> int:
-    """Return the calls of the train function in a short epoch."""
-    steps = _FIRST_EPOCH_STEPS
-    if isinstance(epochs, Epochs) and bench.data.ends_by_itself:
-        steps = min(steps, epochs.steps)
-    execution: int = bench.model.steps_per_execution
-    return math.ceil(steps / execution)
-
-
-def _short_clock(bench: Bench, epochs: Epochs | str) -> StepClock:
-    samples = bench.data.batch_samples * bench.model.steps_per_execution
-    return StepClock(samples, math.inf, steps=_short_steps(bench, epochs))
-
-
-def _arguments_apart(bench: Bench, epochs: Epochs | str) -> dict[str, Any]:
-    if isinstance(epochs, Epochs):
-        return dict(epochs.arguments)
-    steps = _short_steps(bench, epochs) * bench.model.steps_per_execution
-    return bench.data.fit_arguments(steps)
-
-
 def _validation(bench: Bench, steps: int) -> dict[str, Any]:
     if bench.held_out is None or not steps:
         return {}
@@ -335,16 +317,14 @@ def _steady_clock(
 
     def drain() -> None:
         queued = ready(clock.steps_done * execution)
-        begun = min(queue, _worker_count(data))
+        begun = min(queue, worker_count(data))
         steps = step_clock.steps_to_drain(queued, begun, rates.input, rates.step)
         clock.prefilled = math.ceil(steps / execution)
 
     def fill() -> None:
         context.enter(Phase.FILLING_QUEUE)
         if data.batches_made() is not None:
-            step_clock.wait_until_full(
-                lambda: data.batches_made() or 0, data.batch_seconds
-            )
+            step_clock.wait_until_full(data.batches_made, data.batch_seconds)
             clock.queued = ready(clock.steps_done * execution)
         else:
             time.sleep(min(step_clock.STALL_SECONDS, queue * data.batch_seconds))
@@ -379,7 +359,7 @@ def _ready_batches(data: FitInput, most: int) -> Callable[[int], int]:
     """Return a function of the batches consumed from now on, which counts those that are ready."""
     began = time.perf_counter()
     made_before = data.batches_made() or 0
-    workers = _worker_count(data)
+    workers = worker_count(data)
     batch_seconds = max(data.batch_seconds / 2, _PASSING_SECONDS)
 
     def ready(consumed: int) -> int:
@@ -391,7 +371,3 @@ def _ready_batches(data: FitInput, most: int) -> Callable[[int], int]:
         return min(most, math.ceil(workers * seconds / batch_seconds))
 
     return ready
-
-
-def _worker_count(data: FitInput) -> int:
-    return data.applied.worker_count(os.cpu_count() or 1)

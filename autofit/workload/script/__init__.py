@@ -21,11 +21,12 @@ from autofit.workload.reference import expanded
 _BACKEND = re.compile(
     r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE
 )
+# programs which start a process for each GPU
 _OTHER_LAUNCHERS = (
     "torchrun",
     "horovodrun",
     "accelerate",
-)  # which start a process for each GPU
+)
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,8 @@ class Script:
     arguments: tuple[str, ...] = ()
     # the same, with variables of the environment as a tuning file has them, for people to read
     written: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(
-        default_factory=dict
-    )  # where knobs are set, by knob
+    # where knobs are set, by knob
+    settings: Mapping[str, str] = field(default_factory=dict)
     fit: int = 0  # the call of `fit` that is tuned, from 1; 0 for the only one
     writes: bool = False  # whether it may write files before it calls `fit`
 
@@ -82,41 +82,36 @@ class Script:
 
     def validate(self) -> None:
         """Raise UsageError if this cannot be a script, without running anything."""
-        for knob in self.settings:
-            if knob not in KNOBS:
-                raise UsageError(
-                    f"{knob} is not a knob; there are {', '.join(KNOBS)}", key="script"
-                )
-        if Path(self.name).name in _OTHER_LAUNCHERS:
-            raise UsageError(
-                f"{Path(self.name).name} starts a process for each GPU; autofit starts the "
-                "processes itself: give the script, and device: 2x gpu for several GPUs",
-                key="script",
-            )
-        if self.module:
-            parts = self.module.split(".")
-            if not all(map(str.isidentifier, parts)):
-                raise UsageError(
-                    f"{self.module!r} does not name a module", key="script"
-                )
-            return
+        problem = ""
+        unknown = [knob for knob in self.settings if knob not in KNOBS]
+        launcher = Path(self.name).name
         path = Path(self.file)
-        if path.suffix == ".ipynb":
-            raise UsageError(
-                f"{path.name} is a notebook; tune in one of its cells, with the functions that it "
-                "defines:\n\n    import autofit\n    result = autofit.tune(build_model, (x, y))\n",
-                key="script",
+        if unknown:
+            problem = f"{unknown[0]} is not a knob; there are {', '.join(KNOBS)}"
+        elif launcher in _OTHER_LAUNCHERS:
+            problem = (
+                f"{launcher} starts a process for each GPU; autofit starts the "
+                "processes itself: give the script, and device: 2x gpu for several GPUs"
             )
-        if not path.is_file():
-            raise UsageError(f"there is no file {path}", key="script")
-        try:
-            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-        except SyntaxError as error:
-            raise UsageError(
-                f"{path}:{error.lineno}: {error.msg}", key="script"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{path} cannot be read: {error}", key="script") from None
+        elif self.module:
+            if not all(map(str.isidentifier, self.module.split("."))):
+                problem = f"{self.module!r} does not name a module"
+        elif path.suffix == ".ipynb":
+            problem = (
+                f"{path.name} is a notebook; tune in one of its cells, with the functions that it "
+                "defines:\n\n    import autofit\n    result = autofit.tune(build_model, (x, y))\n"
+            )
+        elif not path.is_file():
+            problem = f"there is no file {path}"
+        else:
+            try:
+                compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+            except SyntaxError as error:
+                problem = f"{path}:{error.lineno}: {error.msg}"
+            except (OSError, ValueError) as error:
+                problem = f"{path} cannot be read: {error}"
+        if problem:
+            raise UsageError(problem, key="script")
 
 
 # the arguments of `tune_script` and of tuning files that describe a script

@@ -75,8 +75,14 @@ def workload_of(script: Script, reached: Reached) -> Workload:
     """Return the workload of a call of `fit`; raise UsageError for arguments that trials cannot
     take.
     """
-    names = names_of(reached)
-    values = {name: reached.places[knob].value for knob, name in names.items()}
+    kind = recognise(reached.arguments.get("x"))
+    # what such data calls the knobs
+    names = {} if kind is None else kind.own_names
+    values = {
+        names.get(knob, knob): reached.places[knob].value
+        for knob in DATA_KNOBS
+        if knob in reached.places
+    }
     options = {
         name: value
         for name, value in reached.arguments.items()
@@ -95,15 +101,6 @@ def workload_of(script: Script, reached: Reached) -> Workload:
         program=Program(),
         script=script,
     )
-
-
-def names_of(reached: Reached) -> dict[str, str]:
-    """Return the knobs of the data that have a place, each with the parameter of such data."""
-    kind = recognise(reached.arguments.get("x"))
-    names = {} if kind is None else kind.own_names
-    return {
-        knob: names.get(knob, knob) for knob in DATA_KNOBS if knob in reached.places
-    }
 
 
 def save_places(folder: Path, places: Mapping[str, Place]) -> None:

@@ -69,48 +69,39 @@ _IN_MEMORY = ":memory:"  # of SQLite
 _MOST_FILES = 20_000  # of a folder that are compared
 
 
-class Guard:
-    """Watches the Python code of this process from now on; `report` gets what it must not do, and
+def watch(folder: Path, report: Callable[[str], None]) -> None:
+    """Watch the Python code of this process from now on; `report` gets what it must not do, and
     must not return.
     """
+    allowed = caches(folder)
+    is_busy = False
 
-    def __init__(
-        self,
-        folder: Path,
-        report: Callable[[str], None],
-    ) -> None:
-        self._report = report
-        self._allowed = caches(folder)
-        self._is_busy = False
-        sys.addaudithook(self._hook)
+    def is_allowed(path: Any) -> bool:
+        if isinstance(path, int) or path == _IN_MEMORY:  # an open file
+            return True
+        full = os.path.realpath(os.fsdecode(path))
+        return "__pycache__" in Path(full).parts or _is_below(full, allowed)
 
-    def _hook(
-        self,
-        event: str,
-        arguments: tuple[Any, ...],
-    ) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal is_busy
         # most events are of other kinds
-        if event not in _WATCHED or self._is_busy:
+        if event not in _WATCHED or is_busy:
             return
         does = _does(event, arguments)
         if does is None:
             return
-        self._is_busy = True  # what follows opens nothing, but other threads may
+        is_busy = True  # what follows opens nothing, but other threads may
         try:
             doing, *paths = does
-            if paths and all(map(self._is_allowed, paths)):
+            if paths and all(map(is_allowed, paths)):
                 return
             where = _users_line(sys._getframe(1), changes_files=bool(paths))
             if where:
-                self._report(f"{where} {doing}")
+                report(f"{where} {doing}")
         finally:
-            self._is_busy = False
+            is_busy = False
 
-    def _is_allowed(self, path: Any) -> bool:
-        if isinstance(path, int) or path == _IN_MEMORY:  # an open file
-            return True
-        full = os.path.realpath(os.fsdecode(path))
-        return "__pycache__" in Path(full).parts or _is_below(full, self._allowed)
+    sys.addaudithook(hook)
 
 
 def caches(folder: Path) -> tuple[str, ...]:

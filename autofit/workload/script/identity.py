@@ -7,10 +7,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autofit.records.places import Edits, read_text
+from autofit.records.places import Edits, Place, read_text
 from autofit.workload.own_modules import OwnModules
 from autofit.workload.script import Script
 from autofit.workload.script.marks import Marker, is_knob_name
@@ -41,10 +41,9 @@ def digest_of(script: Script, edits: Edits | None = None) -> str:
     return _hash(parts)
 
 
-def digest_without(script: Script, edits: Edits) -> str:
+def digest_without(script: Script, places: Mapping[str, Place]) -> str:
     """Return a digest of a script in which the places of the knobs that are tuned have no value."""
-    values = dict.fromkeys(edits.places, _VALUE)
-    return digest_of(script, Edits(edits.places, values))
+    return digest_of(script, Edits(places, dict.fromkeys(places, _VALUE)))
 
 
 def _files(script: Script) -> Iterator[tuple[str, str]]:

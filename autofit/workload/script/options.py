@@ -24,28 +24,16 @@ def _option(value: Any, name: str, option: str) -> Any:
     return marked(value, Place(None, name=name, option=option))
 
 
-def _longest(names: Sequence[str]) -> str:
-    return max(names, key=len)
-
-
 def _of_argparse(parsed: Any, parser: Any, *_: Any) -> Any:
     namespace = parsed[0]
     # an option is set by what stands behind the script's own arguments
     for action in parser._actions:
         if action.option_strings and hasattr(namespace, action.dest):
             value = getattr(namespace, action.dest)
-            option = _longest(action.option_strings)
+            option = max(action.option_strings, key=len)
             made = _option(value, action.dest, option)
             setattr(namespace, action.dest, made)
     return parsed
-
-
-def _of_click(value: Any, option: Any, *_: Any) -> Any:
-    return _option(value, option.name, _longest(option.opts))
-
-
-def _of_absl(value: Any, _: Any, name: str) -> Any:
-    return _option(value, name, f"--{name}")
 
 
 def _of_omegaconf(value: Any, config: Any, key: Any) -> Any:
@@ -99,8 +87,18 @@ def _mark_node(
 # modules, their functions that read, and what marks the values
 _READERS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("argparse", "ArgumentParser.parse_known_args", _of_argparse),
-    ("click.core", "Option.process_value", _of_click),
-    ("absl.flags._flagvalues", "FlagValues.__getattr__", _of_absl),
+    (
+        "click.core",
+        "Option.process_value",
+        lambda value, option, *_: _option(
+            value, option.name, max(option.opts, key=len)
+        ),
+    ),
+    (
+        "absl.flags._flagvalues",
+        "FlagValues.__getattr__",
+        lambda value, _, name: _option(value, name, f"--{name}"),
+    ),
     ("omegaconf.dictconfig", "DictConfig.__getattr__", _of_omegaconf),
     ("omegaconf.dictconfig", "DictConfig.__getitem__", _of_omegaconf),
     ("yaml", "load", _of_file),

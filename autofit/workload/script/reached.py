@@ -244,7 +244,14 @@ def _found_in(
     if has_base(x, "torch.utils.data", "DataLoader"):
         return dict(getattr(x, _NOTED, {}))
     if is_pydataset(x):
-        return _in_pydataset(x, call)
+        found = _batch_among(vars(x))
+        for name in _ATTRIBUTES:
+            value = getattr(x, name)
+            added = None
+            if call is not None:
+                added = call.with_attribute(call.data, name, value)
+            found[name] = place_of(value, added)
+        return found
     if inspect.isgenerator(x) and x.gi_frame is not None:
         values = x.gi_frame.f_globals
         read = {name: values.get(name) for name in x.gi_code.co_names}
@@ -300,20 +307,6 @@ def _nearest(dataset: Any, knob: str) -> Iterator[Place]:
     elif hasattr(dataset, "_inputs"):
         for inner in dataset._inputs():
             yield from _nearest(inner, knob)
-
-
-def _in_pydataset(
-    dataset: Any,
-    call: Call | None,
-) -> dict[str, Place]:
-    found = _batch_among(vars(dataset))
-    for name in _ATTRIBUTES:
-        value = getattr(dataset, name)
-        added = None
-        if call is not None:
-            added = call.with_attribute(call.data, name, value)
-        found[name] = place_of(value, added)
-    return found
 
 
 def _in_parts(data: Any) -> dict[str, Place]:

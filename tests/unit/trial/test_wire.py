@@ -87,8 +87,9 @@ def test_what_a_trial_says_as_it_ends_is_told_by_a_driver_that_was_slower():
     server = SimpleNamespace(connection=sending, exit_code=lambda pid: 0)
     watcher = SimpleNamespace(rest_seconds=0)
     heard = []
-    running = launcher._RunningTrial(
-        server, TrialPipe(1, receiving), watcher, None, heard.append
+    pipe = TrialPipe(1, receiving)
+    exit_code = launcher._wait_for_exit(
+        server, pipe, watcher, None, heard.append, estimates_all=True
     )
-    assert running.wait_for_exit(estimates_all=True) == 0
+    assert exit_code == 0
     assert heard == [Phase.LOADING, Phase.TRAINING]
