@@ -4,7 +4,7 @@
           ├─> how configs are compared: coordinate, rank
           ├─> data: a parameter of the user's factory, by `parameters`; model: an attribute, if
           │   there are none
-          └─> messages: label, less, more, text; a column of the table of trials
+          └─> messages: label, less, more, text; a column of the page's table of trials
 
 A new knob is a row and a field of `FitConfig` here, and a field of `Baseline`, `Space` and
 `SearchSpace` in `search/space.py`. What is special about it is in `workload/inputs/`, and in the

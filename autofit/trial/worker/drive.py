@@ -142,6 +142,7 @@ class Driver(keras.callbacks.Callback):  # type: ignore[misc]  # Keras ships no 
         if not clock.done:
             return
         has_next = len(self._clocks) > 1
+        # a clock that is done ends its epoch by this flag; before another clock, `fit` goes on
         self._driven.stop_training = not has_next
         if has_next:
             self._clocks.pop(0)

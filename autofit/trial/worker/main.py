@@ -54,7 +54,10 @@ def preload(packages: Sequence[str]) -> None:
 
 
 def play(folder: Path, task_name: str, channel: int) -> int:
-    """Do a task and return the exit status."""
+    """Do a task and return the exit status.
+
+    A task on a script ends the process instead, inside the script's call of `fit`.
+    """
     task = TASKS.validate_json((folder / task_name).read_bytes())
     peaks = DevicePeaks(backends.current(), task.placement)
     pipe = fcntl.fcntl(channel, fcntl.F_DUPFD_CLOEXEC, _PIPE)
@@ -94,7 +97,7 @@ def work(
     of_script: Mapping[str, Any] = {},
 ) -> None:
     """Describe or measure a workload, whose data has the knobs `named`."""
-    # these load Keras, so the limit must be set before
+    # they run operations: the limit is set by now. In a plain process, they also load Keras
     from autofit.trial.worker.describe import describe
     from autofit.trial.worker.measure import measure
 

@@ -1,5 +1,9 @@
 """Run a script up to its call of `fit`, and do there what the task asks for; the script goes no
 further.
+
+    run_as_main ──> the script imports Keras ──> hook: limits are set, `Model.fit` is replaced
+                ──> the script calls `fit`   ──> its data and model are the workload: `main.work`
+                                             ──> `main.finish` sends what went wrong; `os._exit`
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class StepClock:
     # have the whole machine. The end-to-end rate is therefore measured in a run that is
     # interrupted.
 
-    batch_samples: int  # per step
+    batch_samples: int  # in a step, which is one call of the train function
     # longest steady part; the run ends earlier once the spread is small enough
     measure_seconds: float
     # first steps that are not counted; fewer, but at least two, if they take more than a second

@@ -1,6 +1,10 @@
 """The calls of `fit` that time a config; this module loads no backend.
 
-    longest batch │ step alone │ input alone │ first epoch, epochs │ steady training
+    measure:  longest batch │ step alone │ input alone │ epochs │ steady training
+    confirm:  longest batch │ a short epoch with validation, epochs │ longer steady training
+
+The input alone comes last where it would change what follows. What is not asked for, or what the
+data does not have, is left out.
 
 A generator of plans returns what their clocks have read. A plan is made only when the one
 before it has been played: it depends on the rates that were read, and two plans would hold batches
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
 _COMPUTE_SECONDS = 0.5  # longest timing of the step alone
 _INPUT_SECONDS = 0.5  # shortest timing of the pipeline alone
 _INPUT_SPEEDUP = 1.5  # time of the first batch / time of a later one, at most (assumed)
-# of the train function that are timed, however many batches a call takes
+# calls of the train function that are timed, however many batches one takes
 _FEWEST_CALLS = 3
 _PASSING_SECONDS = 0.002  # shortest time that Keras and tf.data need for a batch
 _BATCHES_AHEAD = 3  # batches that Keras holds beyond max_queue_size, and one to be safe
@@ -50,11 +54,13 @@ _VARIED_BATCHES = 8  # batches that represent an epoch of batches of different s
 # steps of a confirming run: their memory counts, their time does not
 _VALIDATION_STEPS = 10
 _LONGEST_STEPS = 4  # two on the longest batch and two on the shortest
-# of steady training if whole epochs are timed, which are the rate then
+# seconds of steady training if whole epochs are timed, which are the rate then
 _BRIEF_SECONDS = 0.5
-# of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of that
+# seconds of batches in a call of the idle model: Keras takes a millisecond for each call, 2 % of
+# that
 _IDLE_CALL_SECONDS = 0.05
-# dispatched while the step is timed alone: enough to keep the device busy, few enough to end soon
+# steps that are dispatched while the step is timed alone: enough to keep the device busy, few
+# enough to end soon
 _STEPS_AHEAD = 2
 
 T = TypeVar("T")
@@ -125,10 +131,13 @@ def _train_on_longest(bench: Bench) -> Plans[None]:
     samples = samples or length_of(leaves(shapes.longest)[0])
     if shapes.asked is not None:
         bench.data.count_samples(samples)
-    steps = max(_LONGEST_STEPS, bench.model.steps_per_execution)
+    execution = bench.model.steps_per_execution
+    batches = max(_LONGEST_STEPS, execution)
+    calls = math.ceil(batches / execution)
+    clock = StepClock(samples * execution, math.inf, steps=calls)
     yield Plan(
-        bench.repeating(shapes.resized(samples), steps),
-        {Phase.LONGEST_BATCH: StepClock(samples, math.inf, steps=steps)},
+        bench.repeating(shapes.resized(samples), batches),
+        {Phase.LONGEST_BATCH: clock},
         first=Phase.FIRST_LONGEST,
         with_callbacks=False,
     )

@@ -47,6 +47,7 @@ def figures(monkeypatch):
 
 
 def test_at_95_percent_the_widths_are_those_of_the_textbooks(monkeypatch):
+    monkeypatch.setattr(confidence, "LEVEL", 0.95)
     found = figures(monkeypatch)
     assert found["of a mean, in standard errors"] == pytest.approx(4.303, rel=1e-3)
     assert found["of a rate"] == math.expm1(1.96 * 0.1)
@@ -56,9 +57,9 @@ def test_at_95_percent_the_widths_are_those_of_the_textbooks(monkeypatch):
 
 def test_another_level_moves_all_widths_and_texts(monkeypatch):
     before = figures(monkeypatch)
-    monkeypatch.setattr(confidence, "LEVEL", 0.9)
+    monkeypatch.setattr(confidence, "LEVEL", 0.8)
     after = figures(monkeypatch)
     assert [name for name in before if before[name] == after[name]] == []
-    assert after["of a mean, in standard errors"] == pytest.approx(2.920, rel=1e-3)
-    assert after["of a rate"] == math.expm1(1.64 * 0.1)
-    assert "90%" in after["text"]
+    assert after["of a mean, in standard errors"] == pytest.approx(1.886, rel=1e-3)
+    assert after["of a rate"] == math.expm1(1.28 * 0.1)
+    assert "80%" in after["text"]
