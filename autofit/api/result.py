@@ -95,9 +95,10 @@ class Result(_Reportable, TuneRecord):
         `storage` is that of the tune; UsageError if it does not have the tune. With `same_batch`,
         the answer at your own batch size was trained.
         """
+        # loads Optuna, which takes a second
         from autofit.storage.study import (
             mark_failed,
-        )  # loads Optuna, which takes a second
+        )
 
         answer = result_files.answer_of(self, same_batch=same_batch)
         mark_failed(self, answer, memory, storage)

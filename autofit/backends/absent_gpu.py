@@ -112,9 +112,8 @@ def target_of(gpu: Device) -> Any:
     jax.config.update("jax_platforms", "cpu")
     row = _table()["models"][gpu.name]
     units = {"bandwidth": row["bandwidth"] * 10**9, "l2": row["l2"] * 2**20}
-    spec = Template(_table()["target"]).substitute(
-        row, **units
-    )  # a GpuTargetConfigProto as text
+    # the text of a GpuTargetConfigProto
+    spec = Template(_table()["target"]).substitute(row, **units)
     return topologies.get_topology_desc(
         platform="cuda", target_config=spec, topology="1x1x1"
     ).devices[0]

@@ -115,9 +115,8 @@ class Backend(ABC):
 
     name: ClassVar[str]  # in Keras; also that of its module and of its distribution
     title: ClassVar[str]  # as its users write it
-    gpu_extra: ClassVar[
-        str
-    ]  # the extra of autofit that installs it with CUDA's libraries
+    # the extra of autofit that installs it with CUDA's libraries
+    gpu_extra: ClassVar[str]
     import_line: ClassVar[str]  # the usual one in programs
     # what a program may have set in it that decides speed and memory
     program_settings: tuple[ProgramSetting, ...] = ()
@@ -200,9 +199,8 @@ class Backend(ABC):
             "TF_CPP_MIN_LOG_LEVEL": "0",  # logs report OOMs
         }
         if len(placement.gpus) > 1:
-            variables["NCCL_DEBUG"] = os.environ.get(
-                "NCCL_DEBUG", "WARN"
-            )  # logs NCCL's failures
+            # NCCL then logs its failures
+            variables["NCCL_DEBUG"] = os.environ.get("NCCL_DEBUG", "WARN")
         return variables
 
     def preload(self) -> None:

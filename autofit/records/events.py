@@ -34,6 +34,5 @@ class Activity:
 
 # a trial that ended, and, as text, a notice for the reader of the result
 Event = Described | Activity | Trial | str
-Emit = Callable[
-    [Event], None
-]  # a function that receives each event of a tune when it happens
+# a function that receives each event of a tune when it happens
+Emit = Callable[[Event], None]

@@ -310,10 +310,9 @@ KNOBS: dict[str, KnobRow] = {
     ),
 }
 
-DATA_KNOBS = tuple(
-    knob for knob, row in KNOBS.items() if row.parameters
-)  # that the data takes
-# of `Model.fit` and `PyDataset.__init__` (Keras 3.15)
+# knobs that the data takes
+DATA_KNOBS = tuple(knob for knob, row in KNOBS.items() if row.parameters)
+# the defaults of `Model.fit` and `PyDataset.__init__` (Keras 3.15)
 KERAS_DEFAULTS = FitConfig.of({knob: row.default for knob, row in KNOBS.items()})
 # a further value of this knob on a GPU where one program takes all batches of a call (assumed to
 # pay there; on a CPU, 128 steps were at most 1.09 times as fast as 32, measured in one round)

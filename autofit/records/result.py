@@ -33,9 +33,8 @@ def _with_whole_labels(fit_kwargs: Any) -> Any:
     return {**fit_kwargs, "class_weight": whole}
 
 
-FitKwargs = Annotated[
-    Mapping[str, Any], BeforeValidator(_with_whole_labels)
-]  # of `Model.fit`
+# of `Model.fit`
+FitKwargs = Annotated[Mapping[str, Any], BeforeValidator(_with_whole_labels)]
 
 # the part of training that limits the rate
 Bottleneck = Literal["compute", "input", "contention", "unknown"]

@@ -18,9 +18,8 @@ _MOST_SECONDS = 1e11  # three thousand years: bounds durations and times since 1
 Count = Annotated[int, Field(ge=0, le=_MOST)]
 Positive = Annotated[int, Field(ge=1, le=_MOST)]
 Knob = Annotated[int, Field(ge=-1, le=_MOST)]  # -1 is AUTOTUNE
-Seconds = Annotated[
-    float, Field(ge=0, le=_MOST_SECONDS)
-]  # a duration, or a time since 1970
+# a duration, or a time since 1970
+Seconds = Annotated[float, Field(ge=0, le=_MOST_SECONDS)]
 Rate = Annotated[float, Field(ge=0, le=_MOST_RATE)]  # in samples or bytes per second
 Ratio = Annotated[float, Field(ge=0, le=_MOST_RATIO)]
 

@@ -31,9 +31,10 @@ from autofit.workload.arguments import EXPLAINED
 _MOST_REPEATS = 5
 # used as the limit if memory is known only as a share of it; the value does not matter
 _UNIT_BYTES = 2**30
+# a description without any sizes
 _UNKNOWN_WORKLOAD = Description(
     "unknown", {}, None, 0, 0, 0, 0, jit_compile=False, fingerprint=""
-)  # without any sizes
+)
 
 
 class _Arguments(BaseModel):  # of `FrontierSampler`, to validate as those of `tune`

@@ -29,9 +29,8 @@ from autofit.records.knobs import (
 from autofit.workload.arguments import written_as
 from autofit.workload.inputs.knobs import NO_AUTOTUNE
 
-VALIDATED = ConfigDict(
-    extra="forbid", strict=True, frozen=True
-)  # how pydantic validates arguments
+# how pydantic validates arguments
+VALIDATED = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 TOLERANCE = 0.02  # relative gain below which configs count as equally fast, by default
 

@@ -17,9 +17,8 @@ from autofit.search.rates import Prediction
 LIKELY = 0.7  # probability of being faster with which a config replaces another
 # readings that a run stands for (assumed; whole tunes deliver 0.01 more with 3 than with 1)
 _READINGS = 4
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(
-    16
-)  # of a mean over a standard Gaussian
+# nodes and weights of a mean over a standard Gaussian
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 
 
 def worth(

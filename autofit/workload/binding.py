@@ -22,9 +22,8 @@ from autofit.workload.script.identity import digest_of
 from autofit.workload.workload import Workload
 
 _CODE_CHARACTERS = 200  # longest value to write in code
-_Imports = dict[
-    str, set[str]
-]  # the beginning of each import line, and the names that complete it
+# the beginning of each import line, and the names that complete it
+_Imports = dict[str, set[str]]
 
 
 def bind_all(

@@ -57,10 +57,11 @@ _TAKEN = (
     *_COUNTS,
     *_RENDERED_ONLY,
 )
+# arguments that `predict` and `evaluate` take, too
 OF_INFERENCE = (
     CALLBACKS,
     "verbose",
-)  # arguments that `predict` and `evaluate` take, too
+)
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [
     f"on_{call}batch_{moment}"

@@ -43,10 +43,11 @@ _CACHE_FLAGS = {
     "TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory",
     _XLA_FLAGS: "--xla_gpu_per_fusion_autotune_cache_dir",
 }
+# the first version known to have the flags: XLA aborts on an unknown flag
 _FIRST_VERSION = (
     2,
     21,
-)  # the first version known to have the flags: XLA aborts on an unknown flag
+)
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
 # The public function that reads the threads lists the devices, and thus starts CUDA in the user's

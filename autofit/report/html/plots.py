@@ -21,9 +21,8 @@ from autofit.records.units import format_rate, format_spread
 from autofit.report.choice import NONE, baseline, headlines, limits_in_words
 from autofit.report.columns import cell_label, peak_share, trial_rows
 
-Point = tuple[
-    Any, Any, str
-]  # x, y, and the text that is shown while the pointer is on it
+# x, y, and the text that is shown while the pointer is on it
+Point = tuple[Any, Any, str]
 
 # Okabe and Ito, Color Universal Design (2008): distinct with every common form of colour blindness
 _BLUE = "#0072B2"

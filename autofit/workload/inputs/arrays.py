@@ -164,9 +164,8 @@ class Arrays(FitInput):
             )
             if types != [part.dtype for part in parts]:
                 cast.append(size)
-            copied.append(
-                0 if hasattr(array, "numpy") else size
-            )  # tensors are not copied
+            # tensors are not copied
+            copied.append(0 if hasattr(array, "numpy") else size)
         if not self.one_fit:
             return ArrayBytes(from_files, tuple(cast))
         # while an array is copied, the tensors of the arrays after it do not exist yet
