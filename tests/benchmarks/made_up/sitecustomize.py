@@ -1,4 +1,4 @@
-"""Made-up data in place of downloads, and keras under its former name keras_core, for public scripts.
+"""Made-up data in place of downloads, and keras under its former name, for public scripts.
 
 Python imports this file when it starts, if its folder is in PYTHONPATH.
 """
@@ -6,10 +6,7 @@ Python imports this file when it starts, if its folder is in PYTHONPATH.
 import importlib
 import importlib.abc
 import importlib.util
-import os
 import sys
-
-SAMPLES = int(os.environ.get("MADE_UP_SAMPLES", "4000"))
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -47,39 +44,40 @@ class Alias(importlib.abc.Loader):
 
 
 def replace_data_sets(datasets):
-    """Have the data sets of keras return random data of their shapes and types."""
+    """Have the data sets of keras return random data of their shapes, types and numbers."""
     import numpy as np
 
     draw = np.random.default_rng(0)
 
-    def images(shape, classes, labels):
+    def images(counts, shape, classes, labels=()):
         def part(count):
-            y = draw.integers(classes, size=(count, *labels)).astype("uint8")
-            return draw.integers(0, 256, size=(count, *shape)).astype("uint8"), y
+            y = draw.integers(classes, size=(count, *labels), dtype="uint8")
+            return draw.integers(256, size=(count, *shape), dtype="uint8"), y
 
-        return lambda *_, **__: (part(SAMPLES), part(SAMPLES // 4))
+        return lambda *_, **__: tuple(map(part, counts))
 
-    def texts(num_words=10_000, *_, **__):
-        def part(count):
-            lengths = draw.integers(20, 200, size=count)
-            x = [list(map(int, draw.integers(1, num_words, size=length))) for length in lengths]
-            return np.array(x, dtype=object), draw.integers(2, size=count)
+    def texts(counts, classes):
+        def part(count, words):
+            lengths = draw.integers(20, 300, size=count)
+            x = [draw.integers(1, words, size=length).tolist() for length in lengths]
+            return np.array(x, dtype=object), draw.integers(classes, size=count)
 
-        return part(SAMPLES), part(SAMPLES // 4)
+        return lambda *_, num_words=10_000, **__: tuple(part(n, num_words) for n in counts)
 
-    def table(columns):
+    def table(counts, columns):
         def part(count):
             return draw.normal(size=(count, columns)), draw.normal(size=count)
 
-        return lambda *_, **__: (part(SAMPLES), part(SAMPLES // 4))
+        return lambda *_, **__: tuple(map(part, counts))
 
-    datasets.mnist.load_data = images((28, 28), 10, ())
-    datasets.fashion_mnist.load_data = images((28, 28), 10, ())
-    datasets.cifar10.load_data = images((32, 32, 3), 10, (1,))
-    datasets.cifar100.load_data = images((32, 32, 3), 100, (1,))
-    datasets.imdb.load_data = datasets.reuters.load_data = texts
-    datasets.boston_housing.load_data = table(13)
-    datasets.california_housing.load_data = table(8)
+    datasets.mnist.load_data = images((60_000, 10_000), (28, 28), 10)
+    datasets.fashion_mnist.load_data = images((60_000, 10_000), (28, 28), 10)
+    datasets.cifar10.load_data = images((50_000, 10_000), (32, 32, 3), 10, (1,))
+    datasets.cifar100.load_data = images((50_000, 10_000), (32, 32, 3), 100, (1,))
+    datasets.imdb.load_data = texts((25_000, 25_000), 2)
+    datasets.reuters.load_data = texts((8_982, 2_246), 46)
+    datasets.boston_housing.load_data = table((404, 102), 13)
+    datasets.california_housing.load_data = table((16_512, 4_128), 8)
 
 
 sys.meta_path.insert(0, Finder())
