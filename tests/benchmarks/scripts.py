@@ -1,22 +1,22 @@
-"""Public training scripts, unchanged: which are tuned, where they set the batch size, what is gained.
+"""Public training scripts, unchanged: which are tuned, where they set the batch size, what it gains.
 
     python tests/benchmarks/scripts.py                    print the frozen table
     python tests/benchmarks/scripts.py --run FOLDER       tune the scripts of a folder, in turn
-    python tests/benchmarks/scripts.py --gains FOLDER     time eight of them before and after the patch
+    python tests/benchmarks/scripts.py --gains FOLDER     time eight before and after the patch
 
-Method. FOLDER has two folders. `examples/` is that of github.com/keras-team/keras-core at 3a464f90. The
-rule, fixed before the first run: all scripts there that call `fit` and download nothing but the data
-sets of `keras.datasets`, which are made up, in their numbers and shapes (`made_up/`). `others/AUTHOR/`
-has ten scripts of nine other authors (`OTHERS`): of each repository that a search for training on
-those data sets named, the first script by path that plain `python` runs here. `autofit tune` runs
-each in an empty folder with two trials, the second at another batch size, and five scripts once
-more on JAX and five on torch. "Tuned" is a tune with an answer: in each trial, the batch that arrived
-at `fit` was the one asked. A script that failed is run by plain `python`, too: one that fails there
-cannot be tuned.
+Method. FOLDER has two folders. `examples/` is that of github.com/keras-team/keras-core at 3a464f90.
+The rule, fixed before the first run: all scripts there that call `fit` and download nothing but the
+data sets of `keras.datasets`, which are made up, in their numbers and shapes (`made_up/`).
+`others/AUTHOR/` has ten scripts of nine other authors (`OTHERS`): of each repository that a search
+for training on those data sets named, the first script by path that plain `python` runs here.
+`autofit tune` runs each in an empty folder with two trials, the second at another batch size, and
+five scripts once more on JAX and five on torch. "Tuned" is a tune with an answer: in each trial,
+the batch that arrived at `fit` was the one asked. A script that has no answer is run by plain
+`python`, too: one that fails there cannot be tuned. Most ran while other programs used both cores.
 
-`--gains` tunes eight with autofit's defaults, has `patch` apply the answer, and times plain `python`
-before and after, in turn: samples a second in `fit`, between the ends of batches of one epoch,
-without the first epoch or the first seconds.
+`--gains` tunes eight with autofit's defaults, has `patch` apply the answer, and times plain
+`python` before and after, in turn: samples a second in `fit`, between the ends of batches of one
+epoch, without the first seconds.
 """
 
 import argparse
@@ -40,8 +40,9 @@ DOWNLOADS = re.compile(
 OTHERS = {
     "Casey1203": "DL-frame-for-TS at 6aae7eb0, example/autoencoder.py",
     "Declan-Dmello": "100_Days_Of_Code at 68216af0, CNN pooling layers.py",
-    "blackhypothesis": "deep-learning-with-python at 36df5ad4, book/chapter_02/simple_first_network.py"
-    " and, as it sets its backend, book/chapter_07/using_calbacks.py",
+    "blackhypothesis": "deep-learning-with-python at 36df5ad4, "
+    "book/chapter_02/simple_first_network.py and, as it sets its backend, "
+    "book/chapter_07/using_calbacks.py",
     "gokulsg": "sentimental_analysis at 973b9002, sentimental_analysis_lstm.py",
     "joesonchao": "PythonTest at 4eae5d9c, demo58.py",
     "lokeshmohanty": "mlops-pipeline at ef768cb4, src/train.py",
