@@ -1,4 +1,4 @@
-"""Public training scripts, unchanged: which are tuned, where they set the batch size, what it gains.
+"""Public training scripts, unchanged: which are tuned, where the batch size is set, what it gains.
 
     python tests/benchmarks/scripts.py                    print the frozen table
     python tests/benchmarks/scripts.py --run FOLDER       tune the scripts of a folder, in turn
