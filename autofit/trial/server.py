@@ -29,7 +29,7 @@ from autofit.trial.folder import Preload, TuneFolder, explained_errors
 from autofit.trial.outcome import read_log
 from autofit.trial.watcher import end_below
 from autofit.trial.wire import TASKS, Task, TrialPipe
-from autofit.trial.worker import main
+from autofit.trial.worker import main, task
 from autofit.trial.worker.job import user_traceback
 
 # longest import of the backend: from a cold disk, it takes half a minute
@@ -263,7 +263,7 @@ def _start_trial(mode: str, folder: Path, name: str, driver: Connection) -> int:
             os.set_inheritable(channel, True)
             arguments = [str(folder), f"{name}.json", str(channel)]
             os.execv(sys.executable, [sys.executable, "-c", program, *arguments])
-        main.leave(main.play(folder, f"{name}.json", channel))
+        task.leave(main.play(folder, f"{name}.json", channel))
     except BaseException:
         # to the log of the trial
         traceback.print_exc()

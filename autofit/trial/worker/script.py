@@ -2,8 +2,8 @@
 further.
 
     run_as_main ──> the script imports Keras ──> hook: limits are set, `Model.fit` is replaced
-                ──> the script calls `fit`   ──> its data and model are the workload: `main.work`
-                                             ──> `main.finish` sends what went wrong; `os._exit`
+                ──> the script calls `fit`   ──> its data and model are the workload: `task.work`
+                                             ──> `task.finish` sends what went wrong; `os._exit`
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autofit.errors import UsageError
 from autofit.records.states import Phase, Role
 from autofit.records.units import format_seconds
 from autofit.trial.folder import Preload
-from autofit.trial.worker import main
+from autofit.trial.worker import task
 from autofit.trial.worker.job import TrialContext
 from autofit.workload import fit_options
 from autofit.workload.binding import bind_all, resolve_reference
@@ -88,7 +88,7 @@ class ScriptRun:
         for name in _LIBRARIES:
             imports.add(name, before=self._before_libraries)
         backend = context.peaks.backend
-        imports.add(backend.name, lambda _: main.limit(context))
+        imports.add(backend.name, lambda _: task.limit(context))
         imports.add("keras", self._install)
         imports.add("autofit.api.tune", self._refuse_own_tune)
         imports.add("tensorflow", lambda _: tfdata.control_caches())
@@ -121,7 +121,7 @@ class ScriptRun:
 
     def _end(self, do: Callable[[], None]) -> None:
         """Do a last thing, and end the process, which no `except` of the script can prevent."""
-        main.leave(main.finish(self._context, do))
+        task.leave(task.finish(self._context, do))
 
     def _start_again(self) -> None:
         """Start the process anew for the call of `fit` that is tuned; all calls of the script are
@@ -233,7 +233,7 @@ class ScriptRun:
         of_script = (
             _of_script(self._script, found, loaded, seconds) if is_described else {}
         )
-        main.work(self._context, loaded, named, of_script)
+        task.work(self._context, loaded, named, of_script)
 
     def _note(self, found: Reached) -> None:
         """Note for later runs what they need; raise UsageError if the user's files have changed."""
