@@ -29,9 +29,9 @@ PACKAGE = Path(autofit.__file__).parent
             "host OOM",
         ),
         (
-            "trial/worker/main.py",
-            "if exhausted is not None:",
-            "if False:",
+            "trial/worker/task.py",
+            "if exhausted is None:",
+            "if True:",
             "device memory",
         ),
     ],
