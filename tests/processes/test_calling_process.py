@@ -55,9 +55,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: None)
     if how_it_ends == "is interrupted":
         run = ProcessLauncher.run
-        def interrupted(self, spec):
+        def interrupted(self, *arguments):
             signal.raise_signal(signal.SIGINT)
-            return run(self, spec)
+            return run(self, *arguments)
         ProcessLauncher.run = interrupted
     before = state()
     raised = None
