@@ -15,8 +15,8 @@ the batch that arrived at `fit` was the one asked. A script that has no answer i
 `python`, too: one that fails there cannot be tuned. Most ran while other programs used both cores.
 
 `--gains` tunes eight with autofit's defaults, has `patch` apply the answer, and times plain
-`python` before and after, in turn: samples a second in `fit`, between the ends of batches of one
-epoch, without the first seconds.
+`python` before and after, in turn: samples a second in the epochs of `fit`, without the first epoch
+and without validations.
 """
 
 import argparse
@@ -57,7 +57,7 @@ max_seconds: 300
 options: {{min_updates: 1}}
 """
 ON_OTHER_BACKENDS = 5
-PLAIN_SECONDS = 15  # of fit, timed, after its first 10
+PLAIN_SECONDS = 10  # of epochs of fit after the first
 ROUNDS = 2
 # every third of those that were tuned on TensorFlow, or on the backend that they set
 GAINS = (
@@ -178,13 +178,15 @@ def run(folder):
 
 
 def plain_rate(work, script, batch):
-    """Samples a second of `fit` in plain python."""
+    """Samples a second of `fit` in plain python; None if it ends too soon."""
     done = in_environment(
         [sys.executable, script],
         work,
         "tensorflow",
         TIME_FIT_SECONDS=str(PLAIN_SECONDS),
     )
+    if done.returncode:
+        return None
     return json.loads(done.stdout.splitlines()[-1])["steps_per_second"] * batch
 
 
@@ -203,7 +205,10 @@ def gain(path, folder):
         own = record["description"]["places"]["batch_size"]["value"]
         config = record["fastest"]["config"]
         shutil.copy(path, pathlib.Path(work, "before.py"))
-        patch = pathlib.Path(work, "result.patch").read_text()
+        found = pathlib.Path(work, "result.fastest.patch")
+        if not found.exists():  # the script as it is
+            return {**row, "own": own, "config": config, "before": [], "after": []}
+        patch = found.read_text()
         applied = subprocess.run(
             ["patch", "-p0"], cwd=work, input=patch, text=True, check=True
         )
@@ -251,6 +256,10 @@ def gain_of(row):
     name = pathlib.Path(row["script"]).name
     if row["exit"]:
         return f"{name[:44]:44} exit {row['exit']}: {row['said'][-90:]}"
+    if not row["before"]:
+        return f"{name[:44]:44} {row['own']}: nothing to change"
+    if None in row["before"] + row["after"]:
+        return f"{name[:44]:44} {row['own']}: too short to be timed"
     told = row["told"]
     ratios = [
         after / before

@@ -23,6 +23,7 @@ HERE = pathlib.Path(__file__).parent
         "memory-onednn",
         "mirrored",
         "public_tunes",
+        "scripts",
         "search",
         "whole_tunes",
     ],
