@@ -25,10 +25,6 @@ from .records import __version__ as __version__
 from .records.knobs import FitConfig as FitConfig
 from .records.result import Cell as Cell
 from .records.states import Outcome as Outcome
-from .records.trial import (
-    Limits as Limits,
-    Measurement as Measurement,
-    Trial as Trial,
-)
+from .records.trial import Limits as Limits, Measurement as Measurement, Trial as Trial
 from .report.console.progress import Progress as Progress
 from .search.sampler import FrontierSampler as FrontierSampler

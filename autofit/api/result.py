@@ -96,9 +96,7 @@ class Result(_Reportable, TuneRecord):
         the answer at your own batch size was trained.
         """
         # loads Optuna, which takes a second
-        from autofit.storage.study import (
-            mark_failed,
-        )
+        from autofit.storage.study import mark_failed
 
         answer = result_files.answer_of(self, same_batch=same_batch)
         mark_failed(self, answer, memory, storage)

@@ -299,10 +299,7 @@ class Backend(ABC):
         # does not start the backend, which user code may configure until the first operation
 
     def reset_peak(  # noqa: B027  # not every backend can
-        self,
-        placement: Placement,
-        *,
-        release: bool,
+        self, placement: Placement, *, release: bool
     ) -> None:
         """Reset the peak to the memory in use; called only if `peak_bytes` is not None.
 

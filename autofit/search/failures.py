@@ -179,7 +179,7 @@ def _several_steps(configs: ConfigArrays) -> Mask:
 
 
 def hardly_faster(configs: ConfigArrays, slow: ConfigArrays) -> Mask:
-    """Return which configs are no faster than one that timed out.
+    """Return which configs are not faster than one that timed out.
 
     They have more than half its batch size, and at most its workers.
     """

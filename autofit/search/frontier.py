@@ -329,7 +329,7 @@ class FrontierSearch:
         return EXHAUSTED
 
     def _worth(self, rates: Prediction, done: Indices, options: Indices) -> Vector:
-        """Return what a run of each config is worth; 0 of those that are no options.
+        """Return what a run of each config is worth; 0 for those that cannot be chosen.
 
         A gain of the fastest counts, and a gain at the own batch size.
         """

@@ -231,7 +231,7 @@ def _sample_seconds(
 
 
 def _tile_loss(configs: ConfigArrays) -> Vector:
-    """Return the log rate that the step loses where batches are no multiples of a tile."""
+    """Return the log rate that the step loses where batches are not multiples of a tile."""
     size = configs.batch.astype(int)
     powers = np.log2(size & -size)
     lacking = np.minimum(_TILE_POWERS, np.floor(configs.octaves)) - powers

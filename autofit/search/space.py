@@ -228,7 +228,7 @@ class SearchSpace:
         return self._has_whole_calls(config.steps_per_execution or 1, batch)
 
     def _has_whole_calls(self, steps: int, batch: int) -> bool:
-        """Return whether an epoch has a call of so many steps, or only such calls if it must."""
+        """Return whether an epoch has a call of `steps` steps, or only such calls if it must."""
         samples = self.most_samples_executed
         if steps == 1 or samples is None:
             return True

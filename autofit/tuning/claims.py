@@ -42,9 +42,7 @@ def log_rates(config: FitConfig, rounds: Sequence[Round]) -> list[float]:
 
 
 def speedup(
-    config: FitConfig,
-    baseline: FitConfig,
-    rounds: Sequence[Round],
+    config: FitConfig, baseline: FitConfig, rounds: Sequence[Round]
 ) -> Speedup | None:
     """Return the rate of a config relative to the baseline, by runs beside each other, if any."""
     logs = log_rates(config, rounds)
@@ -57,10 +55,7 @@ def speedup(
 
 
 def speedup_of(
-    baseline: FitConfig,
-    lead: float,
-    half_width: float,
-    pairs: int = 0,
+    baseline: FitConfig, lead: float, half_width: float, pairs: int = 0
 ) -> Speedup:
     """Return the speedup of a lead in log rate, with its interval."""
     low = math.exp(lead - half_width)
@@ -79,10 +74,7 @@ class Shown(NamedTuple):
 
     @classmethod
     def by(
-        cls,
-        rounds: Sequence[Round],
-        baseline: FitConfig,
-        tolerance: float,
+        cls, rounds: Sequence[Round], baseline: FitConfig, tolerance: float
     ) -> Shown:
         """Sort the configs of some rounds."""
         compared = {config for one in rounds for config in one if config != baseline}

@@ -124,10 +124,7 @@ class Policy:
         return self._conclude(claims.Claim(reason=step), readings, seconds)
 
     def _conclude(
-        self,
-        claim: claims.Claim,
-        readings: Sequence[Trial],
-        seconds: float,
+        self, claim: claims.Claim, readings: Sequence[Trial], seconds: float
     ) -> Step:
         """Return what is to be done for an answer, once no other run is worth its time."""
         rounds, reason = claim

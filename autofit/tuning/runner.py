@@ -182,7 +182,7 @@ class TrialRunner:
         """Run a trial with a device limit that leaves memory to the GPU's libraries.
 
         Return None if that fails, too. Other trials keep the user's limit, which may suffice for
-        them; the user is told the limit that did.
+        them; a message names the limit that did.
         """
         limit_bytes = spec.limits.device_bytes or 0
         limits = replace(

@@ -57,12 +57,7 @@ def bind_all(
     if is_made(maker := workload.fit_kwargs.get(CALLBACKS)):
         key = f"fit_kwargs.{CALLBACKS}"
         function = resolve(key, maker)
-        _bind(
-            CALLBACKS,
-            function,
-            {FOLDER: ""} if takes_folder(function) else {},
-            key,
-        )
+        _bind(CALLBACKS, function, {FOLDER: ""} if takes_folder(function) else {}, key)
     return knobs
 
 

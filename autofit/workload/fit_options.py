@@ -50,18 +50,9 @@ FOLDER = "folder"  # the parameter of a function for callbacks that trials call
 IN_TRIALS = (CLASS_WEIGHT, "shuffle")  # passed to each call of `fit`
 _RENDERED_ONLY = ("epochs", "initial_epoch", "verbose", "validation_freq")
 _COUNTS = (VALIDATION_STEPS, VALIDATION_BATCH_SIZE, STEPS_PER_EPOCH)
-_TAKEN = (
-    *IN_TRIALS,
-    CALLBACKS,
-    VALIDATION_SPLIT,
-    *_COUNTS,
-    *_RENDERED_ONLY,
-)
+_TAKEN = (*IN_TRIALS, CALLBACKS, VALIDATION_SPLIT, *_COUNTS, *_RENDERED_ONLY)
 # arguments that `predict` and `evaluate` take, too
-OF_INFERENCE = (
-    CALLBACKS,
-    "verbose",
-)
+OF_INFERENCE = (CALLBACKS, "verbose")
 _HOOK = "on_epoch_end"  # a method of every callback
 _HOOKS = [
     f"on_{call}batch_{moment}"
@@ -173,9 +164,7 @@ def _validated(name: str, value: Any) -> Any:
             # no object crosses: some cannot be pickled
             callbacks = value if isinstance(value, list | tuple) else [value]
             return TrialCallbacks(
-                (),
-                _names(callbacks),
-                _names(filter(_counts_batches, callbacks)),
+                (), _names(callbacks), _names(filter(_counts_batches, callbacks))
             )
         form = (
             "a list of callbacks, or a function that returns one (in a YAML file: "

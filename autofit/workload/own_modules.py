@@ -86,7 +86,7 @@ def attributes_in(code: CodeType, variable: str) -> set[str]:
 def members_of(made: type) -> dict[str, Any]:
     """Return the attributes of a class that count.
 
-    These are no positions in its file, and nothing that no pickle can hold.
+    Positions in its file are left out, and what a pickle cannot hold.
     """
     members = vars(made).items()
     return {key: member for key, member in members if key not in _NOT_MEMBERS}

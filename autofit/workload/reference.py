@@ -74,10 +74,7 @@ class Reference:
             raise UsageError(f"{self.text!r}: there is no file {self.path}")
         try:
             code = compile(
-                self.path.read_bytes(),
-                str(self.path),
-                "exec",
-                dont_inherit=True,
+                self.path.read_bytes(), str(self.path), "exec", dont_inherit=True
             )
         except SyntaxError as error:
             raise UsageError(

@@ -34,11 +34,7 @@ def identity_of(obj: Any) -> list[Any]:
     file = zipfile.ZipFile(obj.__reduce__()[1][0])
     dated = "metadata.json"  # with the time at which it was saved
     contents = [file.read(name) for name in sorted(file.namelist()) if name != dated]
-    return [
-        type(obj).__name__,
-        contents,
-        list(_own_parts(obj)),
-    ]
+    return [type(obj).__name__, contents, list(_own_parts(obj))]
 
 
 def reduced(obj: Any) -> tuple[Any, ...]:

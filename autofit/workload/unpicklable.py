@@ -117,11 +117,7 @@ def _variables(value: Any) -> Mapping[str, Any]:
         return {"self": value.__self__, value.__name__: value.__func__}
     if isinstance(value, functools.partial):
         called = getattr(value.func, "__name__", "func")
-        return {
-            "args": value.args,
-            **value.keywords,
-            called: value.func,
-        }
+        return {"args": value.args, **value.keywords, called: value.func}
     return value if isinstance(value, dict) else {}
 
 

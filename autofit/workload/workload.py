@@ -215,13 +215,7 @@ class _ArrayPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle s
                 + obj.ctypes.data
                 - begin
             )
-            return np.memmap, (
-                obj.filename,
-                obj.dtype,
-                "r",
-                offset,
-                obj.shape,
-            )
+            return np.memmap, (obj.filename, obj.dtype, "r", offset, obj.shape)
         file = next(self._files)
         np.save(file, obj)
         return _mapped, (file,)

@@ -24,7 +24,7 @@ LEFT_OUT = 5
 
 
 # not an error; Keras takes a StopIteration for the end of the data
-class Enough(Exception):  # noqa: N818
+class Enough(Exception):  # noqa: N818  # not an error
     """The steps that count have been timed."""
 
 

@@ -29,12 +29,7 @@ _MIB = 2**20
 _MUCH_SHARE = 0.1  # of a GPU's limit: larger copies of the data get a notice
 # memory that TensorFlow leaves to libraries, by compute capability and for a small GPU
 # (MinSystemMemory in gpu_device.cc)
-_RESERVES_MIB = {
-    9: 1800,
-    8: 1536,
-    7: 1050,
-    0: 500,
-}
+_RESERVES_MIB = {9: 1800, 8: 1536, 7: 1050, 0: 500}
 _RESERVE = "TF_DEVICE_MIN_SYS_MEMORY_IN_MB"  # replaces them, in MiB
 _SMALL_BYTES = 2 * 2**30
 _SMALL_RESERVE_MIB = 225
@@ -44,10 +39,7 @@ _CACHE_FLAGS = {
     _XLA_FLAGS: "--xla_gpu_per_fusion_autotune_cache_dir",
 }
 # the first version known to have the flags: XLA aborts on an unknown flag
-_FIRST_VERSION = (
-    2,
-    21,
-)
+_FIRST_VERSION = (2, 21)
 _CUDA_CACHE_BYTES = 4 * 2**30  # the most that CUDA allows
 _CONTEXT = "tensorflow.python.eager.context"  # private; it must stay out of the parent
 # The public function that reads the threads lists the devices, and thus starts CUDA in the user's
@@ -175,9 +167,7 @@ class TensorFlow(Backend):
         for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
             strategy = getattr(distribute, name)
             strategy.__init__ = _on_one_host(
-                strategy.__init__,
-                name,
-                distribute.cluster_resolver,
+                strategy.__init__, name, distribute.cluster_resolver
             )
 
     def problems(

@@ -85,19 +85,12 @@ def workspace_bytes(
         case "Conv2DBackpropFilter" | "Conv2DBackpropInput":
             sizes = [
                 _patch_bytes(
-                    inputs[2],
-                    outputs[0] if "Filter" in kind else inputs[1],
-                    item_bytes,
+                    inputs[2], outputs[0] if "Filter" in kind else inputs[1], item_bytes
                 )
             ]
         case "Conv3DBackpropFilterV2" | "Conv3DBackpropInputV2":
             kernel = outputs[0] if "Filter" in kind else inputs[1]
-            patches = _patch_bytes(
-                inputs[2],
-                kernel,
-                item_bytes,
-                _third_cache_bytes(),
-            )
+            patches = _patch_bytes(inputs[2], kernel, item_bytes, _third_cache_bytes())
             sizes = [patches] if patches <= _MOST_OVERHEAD * sum(tensors) else []
         case "DepthwiseConv2dNativeBackpropFilter":
             sizes = [inputs[2][0] * tensors[-1]]

@@ -45,18 +45,7 @@ _FIRST_REGION_BYTES = 2 * 2**20
 _MOST_WASTE_BYTES = 128 * 2**20
 _REPORT = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 _THREADS = "TF_NUM_INTEROP_THREADS"
-_PRIMES = (
-    61,
-    67,
-    71,
-    73,
-    79,
-    83,
-    89,
-    97,
-    101,
-    103,
-)
+_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 
 class StepFootprint:
@@ -144,10 +133,7 @@ class StepFootprint:
         walk.
         """
         there = replace(
-            self._program,
-            batch_size=batch_size,
-            on_cpu=False,
-            onednn=False,
+            self._program, batch_size=batch_size, on_cpu=False, onednn=False
         )
         if not self._model.jit_compile or self._model.run_eagerly:
             return absent_gpu.counted(self._walked(there))
@@ -156,11 +142,7 @@ class StepFootprint:
             absent_gpu.memory_of_stablehlo(text, gpu)
         )
         beyond = temporaries + self._beyond_arguments(arguments, batch_size)
-        return self._footprint(
-            there,
-            {"temporaries": beyond},
-            absent_gpu.ERRORS,
-        )
+        return self._footprint(there, {"temporaries": beyond}, absent_gpu.ERRORS)
 
     def _beyond_arguments(self, total_bytes: int, batch_size: int) -> int:
         beyond = total_bytes - self._variable_bytes - sum(self._batch_bytes(batch_size))
@@ -194,11 +176,7 @@ class StepFootprint:
         parts = {
             part: round(factor * size) for part, size in {**held, **of_step}.items()
         }
-        return Footprint(
-            program.batch_size,
-            {DATA_PART: sum(data), **parts},
-            *method,
-        )
+        return Footprint(program.batch_size, {DATA_PART: sum(data), **parts}, *method)
 
     def _trace(self) -> tuple[int, Any]:
         samples = None

@@ -29,10 +29,7 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _LOOPS = ("While", "StatelessWhile")
 # the index of the tensor that is put into the list
-_PUSHES = {
-    "TensorListPushBack": 1,
-    "TensorListSetItem": 2,
-}
+_PUSHES = {"TensorListPushBack": 1, "TensorListSetItem": 2}
 # held by something else
 _BORROWED = (
     "Const",
@@ -98,21 +95,13 @@ class StepProgram:
             if op.type in _CALLS:
                 body = op.graph._get_function(op.get_attr("f").name).graph
                 first = len(self._operations)
-                results = self._read(
-                    body,
-                    f"{prefix}{op.name}/",
-                    self._made(op.inputs),
-                )
+                results = self._read(body, f"{prefix}{op.name}/", self._made(op.inputs))
                 self._numbers[op] = range(first, len(self._operations))
                 self._tensors.update(
                     (t.ref(), made) for t, made in zip(op.outputs, results, strict=True)
                 )
             elif op.type not in ("Const", "Placeholder"):
-                self._append(
-                    op,
-                    self._part(prefix + op.name),
-                    self._made(op.inputs),
-                )
+                self._append(op, self._part(prefix + op.name), self._made(op.inputs))
         return self._made(graph.outputs)
 
     def _made(self, tensors: Sequence[Any]) -> list[_Made]:

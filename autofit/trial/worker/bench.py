@@ -75,7 +75,7 @@ class Bench:
             del plan
 
     def play(self, plan: Plan) -> None:
-        """Train until the last clock is done; interrupt the run then, unless it ends by itself."""
+        """Train until the last clock is done; interrupt it then, unless it ends with its data."""
         gc.collect()  # otherwise batches that the previous run held would count for this one
         phase, clock = next(iter(plan.clocks.items()))
         self.context.enter(plan.first or phase)

@@ -17,11 +17,7 @@ from typing import NoReturn
 from autofit import backends
 from autofit.records.states import Phase
 from autofit.trial.wire import TASKS
-from autofit.trial.worker.job import (
-    USER_ERROR_FILE,
-    DevicePeaks,
-    TrialContext,
-)
+from autofit.trial.worker.job import USER_ERROR_FILE, DevicePeaks, TrialContext
 from autofit.trial.worker.script import ScriptRun
 from autofit.trial.worker.task import finish, leave, limit, work
 from autofit.workload import workload

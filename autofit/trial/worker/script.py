@@ -179,11 +179,7 @@ class ScriptRun:
         original = keras.Model.fit
         signature = inspect.signature(original)
 
-        def fit(
-            model: Any,
-            *args: Any,
-            **kwargs: Any,
-        ) -> Any:
+        def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
             arguments = signature.bind(model, *args, **kwargs).arguments
             del arguments["self"]
@@ -191,32 +187,23 @@ class ScriptRun:
                 return _untrained(keras, arguments)
             keras.Model.fit = original
             seconds = time.monotonic() - self._began
-            task = functools.partial(self._at_fit, model, arguments, frame, seconds)
-            self._end(task)
+            self._end(functools.partial(self._at_fit, model, arguments, frame, seconds))
             return None
 
         # libraries that call it read this
         fit.__signature__ = signature  # type: ignore[attr-defined]
         keras.Model.fit = fit
 
-    def _is_tuned(
-        self,
-        arguments: Mapping[str, Any],
-        frame: FrameType,
-    ) -> bool:
+    def _is_tuned(self, arguments: Mapping[str, Any], frame: FrameType) -> bool:
         self._call_count += 1
         if self._is_first and not self._script.fit and calls.is_written_often():
             self._open_calls.append(calls.call_of(line_at(frame), arguments))
         return not self._open_calls and self._call_count >= self._script.fit
 
     def _at_fit(
-        self,
-        model: Any,
-        arguments: Mapping[str, Any],
-        frame: FrameType,
-        seconds: float,
+        self, model: Any, arguments: Mapping[str, Any], frame: FrameType, seconds: float
     ) -> None:
-        """Describe or measure the workload of a call of `fit`, after so many seconds."""
+        """Describe or measure the workload of a call of `fit`, which took `seconds` to reach."""
         if searching := _search_above(frame):
             raise UsageError(
                 f"{searching} calls fit at {line_at(frame)}, and searches itself; tune a script "
@@ -281,10 +268,7 @@ class ScriptRun:
 
 
 def _of_script(
-    script: Script,
-    found: Reached,
-    loaded: Workload,
-    seconds: float,
+    script: Script, found: Reached, loaded: Workload, seconds: float
 ) -> dict[str, Any]:
     """Return the fields of a description that only a script has, which took `seconds` to call
     `fit`.

@@ -109,12 +109,7 @@ class Arrays(FitInput):
         )
 
     def _of(self, data: Any) -> Arrays:
-        other = Arrays(
-            data,
-            self._config,
-            self._report_error,
-            None,
-        )
+        other = Arrays(data, self._config, self._report_error, None)
         other.part_count = self.part_count
         return other
 
@@ -173,9 +168,7 @@ class Arrays(FitInput):
             size - sum(copied[index + 1 :]) for index, size in enumerate(copied)
         )
         return ArrayBytes(
-            from_files,
-            tuple(copied),
-            conversion=beyond_tensors + sum(cast),
+            from_files, tuple(copied), conversion=beyond_tensors + sum(cast)
         )
 
     def _rows(

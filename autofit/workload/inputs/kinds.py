@@ -110,10 +110,7 @@ def render_kwargs(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a config as arguments of the data factory and of `Model.fit`."""
     given = rendered(
-        description.input_kind,
-        description.knobs,
-        description.required,
-        config,
+        description.input_kind, description.knobs, description.required, config
     )
     # `fit` makes the batches, even if a factory takes their size, too
     if KINDS[description.input_kind].fit_makes_batches:

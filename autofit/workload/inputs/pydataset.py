@@ -68,9 +68,7 @@ class PyDatasetInput(FitInput):
         if self.epoch_batches is None or not self._counts_samples:
             return super().sample_count()
         last = call_reported(
-            self._report_error,
-            self._data.__getitem__,
-            self.epoch_batches - 1,
+            self._report_error, self._data.__getitem__, self.epoch_batches - 1
         )
         return (self.epoch_batches - 1) * self.batch_samples + samples_of(
             self._as_batch(last), self.batch_samples
@@ -81,11 +79,7 @@ class PyDatasetInput(FitInput):
         from autofit.workload.inputs.proxy import DatasetProxy
 
         knobs = {knob: getattr(self._data, knob) for knob in _WORKER_KNOBS}
-        maker = BatchMaker(
-            self._report_error,
-            self._made,
-            self._is_over,
-        )
+        maker = BatchMaker(self._report_error, self._made, self._is_over)
         return {
             "x": DatasetProxy(self._data, self.epoch_batches, steps, maker, **knobs)
         }

@@ -179,11 +179,7 @@ def _control() -> bool:
                 tf, "a file" if path is None else path.decode(errors="replace")
             )
         elif _opening.data and tf.executing_eagerly():
-            return _in_part(
-                tf,
-                self,
-                lambda elements: original(elements, name=name),
-            )
+            return _in_part(tf, self, lambda elements: original(elements, name=name))
         return original(self, filename, name=name)
 
     def refused(self: Any, path: Any, *_: Any, **__: Any) -> Any:

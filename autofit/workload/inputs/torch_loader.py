@@ -57,13 +57,7 @@ class TorchLoader(FitInput):
                 "prefetch_factor", self._config.prefetch_factor, "the DataLoader"
             )
         factor = data.prefetch_factor or self._config.prefetch_factor or PREFETCH_FACTOR
-        self.applied = FitConfig(
-            None,
-            data.num_workers,
-            None,
-            True,
-            factor,
-        )
+        self.applied = FitConfig(None, data.num_workers, None, True, factor)
         # the counter's lock must be of the loader's multiprocessing context: its workers cannot
         # receive another one
         self._processes = data.multiprocessing_context or multiprocessing
@@ -99,10 +93,7 @@ class TorchLoader(FitInput):
 
     def _epoch(self) -> Any:
         return self._copy(
-            num_workers=0,
-            prefetch_factor=None,
-            persistent_workers=False,
-            timeout=0,
+            num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0
         )
 
     def _copy(self, *, batches: int | None = None, **changes: Any) -> Any:

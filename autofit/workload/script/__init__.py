@@ -22,11 +22,7 @@ _BACKEND = re.compile(
     r"""^[^#\n]*KERAS_BACKEND["']\s*[\],]\s*=?\s*["'](\w+)["']""", re.MULTILINE
 )
 # programs which start a process for each GPU
-_OTHER_LAUNCHERS = (
-    "torchrun",
-    "horovodrun",
-    "accelerate",
-)
+_OTHER_LAUNCHERS = ("torchrun", "horovodrun", "accelerate")
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,7 @@ class GivenData:
     """
 
     def __init__(
-        self,
-        data: Any,
-        values: Mapping[str, Any],
-        call: Reached | None = None,
+        self, data: Any, values: Mapping[str, Any], call: Reached | None = None
     ) -> None:
         self._data = data
         self._call = call  # of `fit`; None for validation data

@@ -132,10 +132,7 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def _does(
-    event: str,
-    arguments: tuple[Any, ...],
-) -> tuple[Any, ...] | None:
+def _does(event: str, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return what an event does, with the paths that it changes; None if it changes nothing."""
     if event == "open":
         path, mode, flags = arguments
@@ -188,11 +185,7 @@ def turn_off_others(folder: Path) -> None:
 class Files:
     """The files of some folders, without those that are `allowed` to change, as they are now."""
 
-    def __init__(
-        self,
-        folders: Iterable[Path],
-        allowed: Iterable[str],
-    ) -> None:
+    def __init__(self, folders: Iterable[Path], allowed: Iterable[str]) -> None:
         self._folders = {*folders}
         self._allowed = allowed
         self._before = self._states()

@@ -99,9 +99,5 @@ class _Cutter(Marker):
                 return None
         return super().visit(node)
 
-    def wrap(
-        self,
-        node: ast.AST,
-        name: str,
-    ) -> ast.AST:
+    def wrap(self, node: ast.AST, name: str) -> ast.AST:
         return ast.Constant(_VALUE)

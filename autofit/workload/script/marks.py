@@ -127,12 +127,7 @@ class Marker(ast.NodeTransformer):
         return self.wrap(node, self._names[node])
 
     def wrap(self, node: Any, name: str) -> ast.AST:
-        span = (
-            node.lineno,
-            node.col_offset,
-            node.end_lineno,
-            node.end_col_offset,
-        )
+        span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
         function = ast.Name(MARK, ast.Load())
         number = ast.Constant(len(places))
         call = ast.Call(function, [node, number], [])
@@ -142,8 +137,7 @@ class Marker(ast.NodeTransformer):
 
 
 def _bindings(
-    node: ast.AST,
-    parameters: Mapping[str, list[ast.arg]],
+    node: ast.AST, parameters: Mapping[str, list[ast.arg]]
 ) -> Iterator[tuple[Any, Any]]:
     """Yield each expression of a node that gives its value to something, behind what gets it."""
     match node:

@@ -43,11 +43,7 @@ def _of_omegaconf(value: Any, config: Any, key: Any) -> Any:
     return _option(value, key, f"{config._get_full_key(key)}=")
 
 
-def _of_file(
-    tree: Any,
-    stream: Any = None,
-    *_: Any,
-) -> Any:
+def _of_file(tree: Any, stream: Any = None, *_: Any) -> Any:
     """Mark the ints of a configuration; the parser of YAML finds their places in its file."""
     name = getattr(stream, "name", None)
     # the file of a text is not known
@@ -61,12 +57,7 @@ def _of_file(
     return tree
 
 
-def _mark_node(
-    tree: Any,
-    node: Any,
-    file: str,
-    lines: Sequence[str],
-) -> None:
+def _mark_node(tree: Any, node: Any, file: str, lines: Sequence[str]) -> None:
     if not isinstance(tree, dict):
         return
     for key, value in node.value:

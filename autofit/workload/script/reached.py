@@ -83,10 +83,7 @@ class Call:
         return self.node.args[0]
 
     def with_attribute(
-        self,
-        target: ast.expr | None,
-        name: str,
-        value: Any,
+        self, target: ast.expr | None, name: str, value: Any
     ) -> Place | None:
         """Return the place of a line before the statement that sets an attribute; None if it can
         have none.
@@ -167,11 +164,7 @@ def _noting(knobs: Mapping[str, str], original: Any) -> Any:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def method(
-        self: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(self, *args, **kwargs).arguments
         plain_kwargs = {name: plain(value) for name, value in kwargs.items()}
         made = original(self, *map(plain, args), **plain_kwargs)
@@ -199,10 +192,7 @@ def _noting(knobs: Mapping[str, str], original: Any) -> Any:
 
 
 def look(
-    script: Script,
-    model: Any,
-    arguments: Mapping[str, Any],
-    frame: FrameType,
+    script: Script, model: Any, arguments: Mapping[str, Any], frame: FrameType
 ) -> Reached:
     """Find where the script sets the knobs of a call of `fit`; raise UsageError if the batch size
     has no place.
@@ -232,10 +222,7 @@ def look(
 
 
 def _found_in(
-    arguments: Mapping[str, Any],
-    call: Call | None,
-    *,
-    is_set: bool,
+    arguments: Mapping[str, Any], call: Call | None, *, is_set: bool
 ) -> dict[str, Place]:
     """Return places of the knobs of the data; `is_set` if the user names the batch size's."""
     x: Any = arguments.get("x")
@@ -265,12 +252,7 @@ def _found_in(
     return {"batch_size": place_of(size, added)}
 
 
-def _in_tfdata(
-    dataset: Any,
-    call: Call | None,
-    *,
-    is_set: bool,
-) -> dict[str, Place]:
+def _in_tfdata(dataset: Any, call: Call | None, *, is_set: bool) -> dict[str, Place]:
     noted = {knob: [*_nearest(dataset, knob)] for knob in DATA_KNOBS}
     batches = {place for place in noted["batch_size"] if place.is_known}
     if len(batches) > 1 and not is_set:
@@ -318,9 +300,7 @@ def _in_parts(data: Any) -> dict[str, Place]:
     return found
 
 
-def _batch_among(
-    names: Mapping[str, Any],
-) -> dict[str, Place]:
+def _batch_among(names: Mapping[str, Any]) -> dict[str, Place]:
     """Return the batch size among named values: marked ints and the usual name come first."""
     sizes = list[tuple[bool, bool, Place]]()
     for name, value in names.items():
@@ -336,10 +316,7 @@ def _batch_among(
     return {"batch_size": place}
 
 
-def _set_by_user(
-    script: Script,
-    found: Mapping[str, Place],
-) -> dict[str, Place]:
+def _set_by_user(script: Script, found: Mapping[str, Place]) -> dict[str, Place]:
     """Return the places that the user names, such as "train.py:12" or "--bs"."""
     chosen = dict[str, Place]()
     for knob, text in script.settings.items():

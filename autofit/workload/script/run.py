@@ -72,12 +72,7 @@ def _opening(original: Any, edited: Mapping[str, str]) -> Any:
     """Return `open` for which configuration files have other texts."""
 
     @functools.wraps(original)
-    def open_edited(
-        file: Any,
-        mode: str = "r",
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
+    def open_edited(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         is_path = isinstance(file, str | os.PathLike)
         text = edited.get(str(Path(file).absolute())) if is_path else None
         if text is None or set(mode) & set("wax+"):
@@ -129,12 +124,7 @@ class AfterImport:
         else:
             self._waiting.setdefault(name, []).append((before, after))
 
-    def wrap(
-        self,
-        name: str,
-        function: str,
-        wrapping: Callable[[Any], Any],
-    ) -> None:
+    def wrap(self, name: str, function: str, wrapping: Callable[[Any], Any]) -> None:
         """Have `wrapping` make what takes the place of a function, such as "Dataset.batch"."""
 
         def after(module: Any) -> None:
@@ -144,12 +134,7 @@ class AfterImport:
 
         self.add(name, after)
 
-    def find_spec(
-        self,
-        name: str,
-        path: Any = None,
-        target: Any = None,
-    ) -> Any:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find a module as the other finders do, and have its functions called."""
         # other hooks of imports ask all finders, and this one a second time
         if name not in self._waiting or name in self._sought:
@@ -176,11 +161,7 @@ class AfterImport:
         return spec
 
 
-def run_as_main(
-    script: Script,
-    code: Code,
-    options: list[str],
-) -> None:
+def run_as_main(script: Script, code: Code, options: list[str]) -> None:
     """Run a script to its end, as `python` runs it; `options` are added to its arguments."""
     main = types.ModuleType("__main__")
     main.__builtins__ = builtins  # type: ignore[attr-defined]  # as Python sets it

@@ -91,7 +91,7 @@ def replace_data_sets(datasets):
 
 
 def time_fit(keras, seconds):
-    """Have `fit` print the steps a second of epochs that take so many seconds, and end the process.
+    """Have `fit` print its steps per second after `seconds` of epochs, and end the process.
 
     The first epoch does not count, nor do validations.
     """
