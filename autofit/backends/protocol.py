@@ -291,6 +291,12 @@ class Backend(ABC):
     def start(self) -> None:  # noqa: B027  # nothing to start by default
         """Run an operation, so that the process starts the threads that training uses."""
 
+    def compile_clock(self) -> Callable[[], float]:
+        """Return a function of the seconds that this process has compiled from now on; 0 if that is
+        unknown.
+        """
+        return float
+
     @abstractmethod
     def peak_bytes(self, placement: Placement) -> int | None:
         """Return the highest peak of any device since the start or `reset_peak`, in bytes; None if

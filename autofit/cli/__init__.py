@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from autofit.cli.check import check
-from autofit.cli.commands import estimate, kwargs, report, schema, show, sweep, tune
+from autofit.cli.commands import (
+    estimate,
+    kwargs,
+    report,
+    schema,
+    show,
+    sweep,
+    tune,
+    why,
+)
 from autofit.cli.doctor import doctor
 from autofit.cli.verify import verify
 from autofit.records import __version__
@@ -19,6 +28,7 @@ app = typer.Typer(
 # as in --help
 for command in (
     tune,
+    why,
     sweep,
     check,
     estimate,

@@ -4,14 +4,15 @@ show).
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 import yaml
-from pydantic import TypeAdapter
 
 import autofit
 from autofit.api.config import load
@@ -19,12 +20,13 @@ from autofit.api.measure import BATCH_SIZES
 from autofit.api.result import Result
 from autofit.api.sweep import sweep_cells
 from autofit.api.tune import tune_arguments
+from autofit.api.why import explain, run_why
 from autofit.cli import common
 from autofit.cli.common import overrides, reporting_errors, require_writable
 from autofit.errors import TuneError, UsageError
-from autofit.records.description import EstimateRecord
 from autofit.records.result import FailedTune, SweepRecord
 from autofit.report import snippet
+from autofit.report.console.epoch import epoch_table
 from autofit.report.console.progress import Progress
 from autofit.report.console.tables import (
     Terminal,
@@ -64,6 +66,7 @@ def tune(
     wait: common.Wait = True,
     quiet: common.Quiet = False,
     launch: common.Launch = None,
+    as_json: common.Json = False,
 ) -> None:
     """Find the fastest configuration of a training script, or of a tuning file, and print what sets
     it.
@@ -74,8 +77,8 @@ def tune(
     Trials are stored as they end. Run the same command again to resume, or to print the result if
     it is stored already.
     """
-    console = Terminal()
-    with reporting_errors(resumes=True):
+    console = Terminal(stderr=as_json)
+    with reporting_errors(resumes=True, as_json=as_json):
         if output is not None:
             require_writable(output)
         try:
@@ -90,18 +93,16 @@ def tune(
             asked = common.script_of(
                 file, arguments, module, places, fit=fit, writes=writes
             )
-            if asked is not None:
-                result = autofit.tune_script(**asked, **given, progress=shown)
-            else:
-                assert file is not None
-                with load.placing_errors(file, given):
-                    loaded = load.load(file, given)
-                    result = tune_arguments(loaded, shown)
+            with _arguments(asked, file, given) as arguments_of_tune:
+                result = tune_arguments(arguments_of_tune, shown)
         except TuneError as error:
             if output is not None and error.tune is not None:
                 _save_failed(error.tune, output)
             raise
-        summarise(result, console)
+        if as_json:
+            typer.echo(result_files.as_json(result))
+        else:
+            summarise(result, console)
         if output is not None:
             result.save(output)
             written = [str(output), *_patches(result, output)]
@@ -112,6 +113,78 @@ def tune(
                 console.print(
                     f"to apply a patch: patch -p0 < {written[-1]}", markup=False
                 )
+
+
+@contextlib.contextmanager
+def _arguments(
+    asked: Mapping[str, Any] | None, file: Path | None, given: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Give the arguments of `tune`: those of a script that is asked for, or of a file."""
+    if asked is not None:
+        yield {**asked, **given}
+        return
+    assert file is not None
+    with load.placing_errors(file, given):
+        yield load.load(file, given)
+
+
+def why(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SCRIPT|FILE|RESULT",
+            help="Training script, YAML file, or a result of autofit tune --output.",
+        ),
+    ] = None,
+    arguments: common.Arguments = None,
+    module: common.Module = None,
+    places: common.Places = None,
+    fit: common.Fit = 0,
+    writes: common.Writes = False,
+    storage: common.Storage = None,
+    fresh: common.Fresh = False,
+    wait: common.Wait = True,
+    quiet: common.Quiet = False,
+    launch: common.Launch = None,
+    as_json: common.Json = False,
+) -> None:
+    """Tell where the time of an epoch goes, and what each remedy gives, measured.
+
+    Runs the first trials of a tune, in about a minute: your present configuration, and up to two
+    changes of what takes most of an epoch. They are stored: autofit tune goes on with them. A
+    RESULT is explained by the trials that it has.
+    """
+    with reporting_errors(resumes=True, as_json=as_json):
+        asked = common.script_of(
+            file, arguments, module, places, fit=fit, writes=writes
+        )
+        if asked is None and file is not None and file.suffix == ".json":
+            record = explain(result_files.load_tune(file))
+        else:
+            given = overrides(storage=storage, launch=launch, fresh=fresh, wait=wait)
+            shown = Progress(Terminal(stderr=as_json), quiet=quiet)
+            with _arguments(asked, file, given) as arguments_of_tune:
+                record = run_why(arguments_of_tune, shown)
+        if as_json:
+            typer.echo(result_files.as_json(record))
+        else:
+            command = shlex.join(["autofit", "tune", *_as_given(asked, file)])
+            is_result = file is not None and file.suffix == ".json"
+            Terminal().print(epoch_table(record, "" if is_result else command))
+
+
+def _as_given(asked: Mapping[str, Any] | None, file: Path | None) -> list[str]:
+    """Return the arguments of a command that name what is tuned."""
+    if asked is None:
+        return [str(file)]
+    given = shlex.split(asked["script"])
+    for knob, place in asked["places"].items():
+        given += ["--set", f"{knob}={place}"]
+    if asked["fit"]:
+        given += ["--fit", str(asked["fit"])]
+    if asked["writes"]:
+        given.append("--writes")
+    return given + (["--", *asked["arguments"]] if asked["arguments"] else [])
 
 
 def _save_failed(tune: FailedTune, output: Path) -> None:
@@ -276,14 +349,19 @@ def estimate(
             with load.placing_errors(file, () if sizes is None else ("batch_size",)):
                 result = autofit.estimate(**load.load(file) | given)
         if as_json:
-            typer.echo(
-                TypeAdapter(EstimateRecord).dump_json(result, indent=2, fallback=repr)
-            )
+            typer.echo(result_files.as_json(result))
         else:
             Terminal().print(estimate_table(result))
 
 
-def schema() -> None:
+def schema(
+    of: Annotated[
+        Literal["files", "tune", "why"],
+        typer.Argument(
+            help="The YAML files, or what autofit tune or autofit why print with --json."
+        ),
+    ] = "files",
+) -> None:
     """Print the JSON Schema of the YAML files, for completion and validation in editors.
 
     For an editor with the YAML language server, save the schema and name it in the first line of
@@ -293,7 +371,8 @@ def schema() -> None:
 
     `# yaml-language-server: $schema=autofit.schema.json`
     """
-    typer.echo(json.dumps(load.schema(), indent=2))
+    shown = load.schema() if of == "files" else result_files.schema_of(of)
+    typer.echo(json.dumps(shown, indent=2))
 
 
 def report(

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from autofit.api.config import load
-from autofit.errors import AutofitError, UsageError
+from autofit.errors import AutofitError, TuneError, UsageError
+from autofit.records.result import Refused
 from autofit.records.units import printable
+from autofit.storage import result_files
 from autofit.workload.script import is_named
 
 _TEXTS = load.texts()
@@ -140,8 +142,8 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reporting_errors(*, resumes: bool = False) -> Iterator[None]:
-    """Turn an error into its message and exit code.
+def reporting_errors(*, resumes: bool = False, as_json: bool = False) -> Iterator[None]:
+    """Turn an error into its message and exit code, and print it `as_json`, too.
 
     After Ctrl-C, the message says whether the same command resumes.
     """
@@ -149,14 +151,24 @@ def reporting_errors(*, resumes: bool = False) -> Iterator[None]:
         yield
     except AutofitError as error:
         typer.echo(f"autofit: {printable(str(error))}", err=True)
+        if as_json:
+            typer.echo(_error_as_json(error))
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
+        if as_json:
+            typer.echo(result_files.as_json(Refused("interrupted")))
         message = "\nInterrupted; all processes have ended."
         if resumes:
             message += " Finished trials are kept; to resume, run the same command without --fresh."
         typer.echo(message, err=True)
         # 128 + SIGINT; `__main__` replaces it after another signal
         raise typer.Exit(130) from None
+
+
+def _error_as_json(error: AutofitError) -> str:
+    """Return a failed tune, or the problem alone if nothing was run."""
+    failed = error.tune if isinstance(error, TuneError) else None
+    return result_files.as_json(failed or Refused(str(error)))
 
 
 def require_writable(path: Path) -> None:

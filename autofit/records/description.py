@@ -134,6 +134,8 @@ class Description:
     # batches in an update, if the user's own optimizer says so
     accumulation_steps: Positive = 1
     left_out_callbacks: tuple[str, ...] = ()  # those that trials do not run
+    epochs: Positive = 1  # of the program's `fit`
+    validations_per_epoch: Ratio = 1.0
     processes_hang: bool = False  # whether forked workers cannot make the data
     # host memory of the describing process, after the train step was traced
     process_bytes: Count = 0

@@ -187,6 +187,13 @@ class FailedTune(TuneLog):
     needed_bytes: Count | None = None
 
 
+@dataclass(frozen=True)
+class Refused:
+    """What a command prints as JSON if nothing has run; `problem` is the reason."""
+
+    problem: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class TuneRecord(TuneLog):
     """A tune with its result; `config`, `fit_kwargs` and others are those of the fastest answer."""

@@ -142,6 +142,8 @@ class Measurement:
     # function since the first
     blocks: tuple[tuple[Seconds, Ratio], ...] = ()
     steady_samples_per_second: Rate | None = None
+    # of the steady part: what was spent on compiling the step for batches of new shapes
+    compiling_share: Ratio = 0.0
     epoch_samples: Positive | None = None
     epoch_gap_seconds: Seconds | None = None
     epoch_gap_unread: str = ""
@@ -242,3 +244,6 @@ class TrialSpec:
     longest_epoch_seconds: float = 0.0
     # of data that does not know them, or that `steps_per_epoch` of `fit` sets
     epoch_samples: int | None = None
+    # whether a measuring trial validates as a confirming one does
+    validates: bool = False
+    jit_compile: bool | None = None  # in place of the model's own

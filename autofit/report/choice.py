@@ -10,8 +10,9 @@ import statistics
 from dataclasses import dataclass
 
 from autofit.records.description import Description
+from autofit.records.epoch import Cause
 from autofit.records.knobs import FitConfig
-from autofit.records.result import Answer, Speedup, TuneRecord
+from autofit.records.result import Answer, Bottleneck, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Measurement
 from autofit.records.units import (
@@ -37,6 +38,23 @@ NO_GAIN = "no gain"
 # which replaces the baseline only if the baseline is not in the space, or if the largest batch was
 # asked for.
 _EVEN = 0.5
+_PARTS: dict[Cause, str] = {
+    "data": "waiting for data",
+    "contention": "competing for cores",
+    "compiling": "compiling new shapes",
+    "step": "the step itself",
+    "keras": "Keras between steps",
+    "start": "start of an epoch",
+    "validation": "validation",
+    "first_step": "once: the first step",
+    "other_work": "other work",
+}
+# the part of an epoch that each bottleneck is
+_BOTTLENECKS: dict[Bottleneck, Cause] = {
+    "compute": "step",
+    "input": "data",
+    "contention": "contention",
+}
 # share of an epoch that passes before its steps begin: a larger one is named
 _MUCH_OF_EPOCH = 0.2
 
@@ -238,17 +256,18 @@ def _epoch(record: TuneRecord) -> str:
         if seconds:
             total = statistics.median(seconds)
             gap = statistics.median(run.epoch_gap_seconds or 0.0 for run in runs)
-            of_it = f"{_brief(gap)} between epochs"
+            of_it = f"{brief(gap)} between epochs"
             if is_validated:
                 total += validations[config]
-                of_it = f"{_brief(validations[config])} validation, {of_it}"
-            totals.append(f"{_brief(total)} {'now' if config == own else 'then'}")
+                of_it = f"{brief(validations[config])} validation, {of_it}"
+            totals.append(f"{brief(total)} {'now' if config == own else 'then'}")
     if totals:
         return f"{', '.join(totals)}; of it {of_it}"
     return f"the gap between epochs is not in the rate: {unread}" if unread else ""
 
 
-def _brief(seconds: float) -> str:
+def brief(seconds: float) -> str:
+    """Format a duration with at least two digits."""
     return format_seconds(seconds) if seconds >= 1 else f"{seconds:.2g} s"
 
 
@@ -326,6 +345,11 @@ def share_on_each(record: TuneRecord) -> str:
     return f"batch {batch} is global: {batch // devices} on each of {devices} devices"
 
 
+def part_in_words(part: Cause) -> str:
+    """Return what an epoch spends time on, in words."""
+    return _PARTS[part]
+
+
 def bottleneck_sentence(record: TuneRecord) -> str:
     """Return the bottleneck, a colon, and the rates that show it.
 
@@ -334,7 +358,9 @@ def bottleneck_sentence(record: TuneRecord) -> str:
     compute = record.compute_samples_per_second
     inputs = record.input_samples_per_second
     bottleneck = record.bottleneck
-    label = f"{bottleneck}-bound" if bottleneck in ("compute", "input") else bottleneck
+    label = "unknown"
+    if bottleneck in _BOTTLENECKS:
+        label = part_in_words(_BOTTLENECKS[bottleneck])
     if compute is None or inputs is None:
         for part, rate in (("model", compute), ("input", inputs)):
             if rate:

@@ -98,6 +98,11 @@ _Parameters = collections.namedtuple(
 )
 
 
+def run_noise(context: SearchContext) -> float:
+    """Return the standard deviation between runs that a run's spread does not show."""
+    return _CPU_RUN_NOISE if context.on_cpu else _GPU_RUN_NOISE
+
+
 class Law:
     """Log rates of step, input and fit as functions of `_Parameters`."""
 
@@ -360,10 +365,9 @@ class _Readings:
             [[noise_of(spread) for spread in row] for row in spreads]
         ).T
         of_law = np.square(_LAW_NOISE)
-        self.run_noise = _GPU_RUN_NOISE
+        self.run_noise = run_noise(context)
         if context.on_cpu:
             of_law = of_law + np.square(_CPU_NOISE)
-            self.run_noise = _CPU_RUN_NOISE
         self.own_noise = np.diag((variances + of_law[:, None])[self.is_read])
 
     def sum_by_config(self, values: Vector) -> Any:

@@ -10,15 +10,17 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from autofit.errors import UsageError
+from autofit.records.epoch import EpochRecord
 from autofit.records.result import (
     RESULT_VERSION,
     Answer,
     FailedTune,
+    Refused,
     SweepRecord,
     TuneRecord,
 )
@@ -36,6 +38,10 @@ FAILED = "autofit:failed"
 StrPath = str | os.PathLike[str]
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
+_PRINTED: dict[str, TypeAdapter[Any]] = {
+    "tune": TypeAdapter(TuneRecord | FailedTune | Refused),
+    "why": TypeAdapter(EpochRecord | FailedTune | Refused),
+}
 
 # of a file: a result of ten thousand trials has less (measured: 5 kB for a trial)
 _MOST_BYTES = 2**26
@@ -51,6 +57,17 @@ def encode(record: TuneRecord | FailedTune | SweepRecord) -> dict[str, Any]:
     """Convert a record to JSON types."""
     adapter: TypeAdapter[Any] = _SWEEPS if isinstance(record, SweepRecord) else _RECORDS
     return dict(adapter.dump_python(record, mode="json", fallback=repr))
+
+
+def as_json(document: Any) -> str:
+    """Return a record as a JSON document, as commands print it."""
+    text = TypeAdapter(type(document)).dump_json(document, indent=2, fallback=repr)
+    return text.decode()
+
+
+def schema_of(command: Literal["tune", "why"]) -> dict[str, Any]:
+    """Return the JSON Schema of what a command prints with `--json`, also if it fails."""
+    return _PRINTED[command].json_schema(mode="serialization")
 
 
 def decode(raw: Any) -> TuneRecord | FailedTune:

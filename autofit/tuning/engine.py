@@ -11,8 +11,10 @@ batch size is searched, they are one.)
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,9 +44,18 @@ from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 
 def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
     """Find the fastest config that fits, compare it with the baseline, and store the result."""
-    engine = _Engine(request, launcher, emit)
+    with begun(request, launcher, emit) as (engine, problem):
+        return engine.search(problem)
+
+
+@contextlib.contextmanager
+def begun(
+    request: TuneRequest, launcher: Launcher, emit: Emit
+) -> Iterator[tuple[Engine, Problem]]:
+    """Describe the workload of a tune, and pose its problem; the study is closed at the end."""
+    engine = Engine(request, launcher, emit)
     try:
-        return engine.run()
+        yield engine, engine.begin()
     except TuneError as error:
         engine.fail(error)
         raise
@@ -73,7 +84,9 @@ def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
 #                             comparison begins anew
 #   nothing fits              `NothingFitsError` is raised; the trials are stored, so that a later
 #                             tune only describes
-class _Engine:
+class Engine:
+    """Runs the steps of one tune, and stores their readings."""
+
     def __init__(self, request: TuneRequest, launcher: Launcher, emit: Emit) -> None:
         self._emit = emit
         self._started_at = time.time()
@@ -85,25 +98,29 @@ class _Engine:
             self.study.attributes.get(result_files.FAILED) or {}
         )
         self.study.resume(self._request.limits)
-        self._runner = TrialRunner(self._request, launcher, emit)
+        self.runner = TrialRunner(self._request, launcher, emit)
         self._description: Description | None = None
         self._describing_seconds = 0.0
 
-    def run(self) -> TuneRecord:
+    def begin(self) -> Problem:
+        """Describe the workload, and pose the problem."""
         self._description = self._describe()
-        self._describing_seconds = self._runner.budget.seconds()
-        problem = self._pose(self._description)
+        self._describing_seconds = self.runner.budget.seconds()
+        return self._pose(self._description)
+
+    def search(self, problem: Problem) -> TuneRecord:
+        """Search until the policy stops, and store the result."""
         stop, claim = self._loop(problem)
         readings = self.study.trials()
         choice = stop.choice
         if choice is None:
             for trial in readings:
                 raise_user_error(trial.measurement)
-            raise no_result_error(problem, self._runner.budget, readings, stop.reason)
+            raise no_result_error(problem, self.runner.budget, readings, stop.reason)
         make = partial(answer_of, problem, readings, claim.rounds, stop)
         own = None if choice.own is None else make(choice.own)
         answers = (make(choice.fastest), own)
-        record = record_of(problem, self._log(), answers, stop.reason)
+        record = record_of(problem, self.log(), answers, stop.reason)
         self.study.set_attribute(
             self._request.result_key(), result_files.encode(record)
         )
@@ -118,7 +135,7 @@ class _Engine:
     def _loop(self, problem: Problem) -> tuple[Stop, Claim]:
         """Run what the policy decides until it stops; return that, and its claim."""
         policy = Policy(problem, self._describing_seconds)
-        budget = self._runner.budget
+        budget = self.runner.budget
         sampler = problem.request.settings.options.sampler
         if sampler is not None:
             # to what is predicted to fit
@@ -142,9 +159,9 @@ class _Engine:
                 asked = self.study.ask(sampler)
                 config = sampler.suggest(asked)
                 proposed = replace(step, config=config, why=str(sampler.proposal))
-                self._run(problem, proposed, asked)
+                self.run(problem, proposed, asked)
             else:
-                self._run(problem, step)
+                self.run(problem, step)
 
     def _compare(self, problem: Problem, step: Compare) -> list[Round]:
         """Run configs beside each other.
@@ -157,20 +174,20 @@ class _Engine:
             for config in claims.order(step.configs, number):
                 why = "to show what is gained over the baseline"
                 step_beside = Run(config, Stage.BESIDE, why, math.inf)
-                trial = self._run(problem, step_beside)
+                trial = self.run(problem, step_beside)
                 if trial is None or not trial.samples_per_second:
                     return []
                 rates[config] = trial.samples_per_second
             rounds.append(rates)
         return rounds
 
-    def _run(self, problem: Problem, step: Run, asked: Any = None) -> Trial | None:
+    def run(self, problem: Problem, step: Run, asked: Any = None) -> Trial | None:
         """Run a step and store its reading, as the trial of Optuna that was asked for, if any.
 
         Return None if `max_seconds` cut off a run of a config that had run before.
         """
         config = step.config
-        runner = self._runner
+        runner = self.runner
         decided_after = runner.budget.seconds()
         readings = self.study.trials()
         activity = Activity(self._doing(problem, step), config, why=step.why)
@@ -178,7 +195,12 @@ class _Engine:
             # what is delivered runs again, and then with a full queue
             is_ample = Memory(problem.context, readings).is_ample(config)
             trial = runner.measure(
-                config, activity, readings, step.most_seconds, reads_memory=not is_ample
+                config,
+                activity,
+                readings,
+                step.most_seconds,
+                reads_memory=not is_ample,
+                reads_epoch=step.reads_epoch,
             )
         else:
             trial = runner.confirm(config, activity, readings)
@@ -215,7 +237,7 @@ class _Engine:
         If that does not fit, describe it with one sample on each device.
         """
         request = self._request
-        runner = self._runner
+        runner = self.runner
         asked = request.asked_baseline
         usual = asked.batch_size or KERAS_DEFAULTS.batch_size or 1
         # memory is estimated for these multiples of the baseline's batch size
@@ -255,7 +277,7 @@ class _Engine:
         )
         max_seconds = request.settings.max_seconds
         self._emit(
-            Described(description, self._log(), max_seconds, tuple(space.knobs()))
+            Described(description, self.log(), max_seconds, tuple(space.knobs()))
         )
         for text in notices(problem):
             self._emit(text)
@@ -267,9 +289,10 @@ class _Engine:
             name: getattr(error, name, None)
             for name in ("memory", "batch_size", "needed_bytes")
         }
-        error.tune = FailedTune(**vars(self._log()), problem=str(error), **needed)
+        error.tune = FailedTune(**vars(self.log()), problem=str(error), **needed)
 
-    def _log(self) -> TuneLog:
+    def log(self) -> TuneLog:
+        """Return what has run so far."""
         request = self._request
         readings = self.study.trials()
         # a further run that failed counts against its config
@@ -283,7 +306,7 @@ class _Engine:
             description=self._description,
             trials=tuple(trials),
             runs=tuple(trial for trial in readings if trial.stage is not Stage.SEARCH),
-            seconds=self._runner.budget.seconds(),
+            seconds=self.runner.budget.seconds(),
             describing_seconds=self._describing_seconds,
             started_at=self._started_at,
             call_source=request.call_source,

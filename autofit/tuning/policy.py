@@ -52,13 +52,14 @@ class Run:
     """Run a config.
 
     A new one is ended after `most_seconds`, and may be replaced by what the user's sampler
-    proposes.
+    proposes. It also `reads_epoch`, the start and the validation of one, if that is asked for.
     """
 
     config: FitConfig
     stage: Stage
     why: str
     most_seconds: float
+    reads_epoch: bool = False
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,15 @@ class TrialRunner:
         most_seconds: float = math.inf,
         *,
         reads_memory: bool = True,
+        reads_epoch: bool = False,
+        jit_compile: bool | None = None,
     ) -> Trial:
         """Measure a new config for `most_seconds` at most.
 
         End early if it cannot beat the best of `trials`, and reuse their reading of the step alone.
-        Unless it `reads_memory`, it does not wait for a full queue.
+        Unless it `reads_memory`, it does not wait for a full queue. If it `reads_epoch`, it reads
+        the start of longer epochs and a validation, and does not end early. `jit_compile` takes the
+        place of the model's own.
         """
         best = max((trial.samples_per_second for trial in trials), default=0.0)
         spec = self._spec(
@@ -87,9 +91,13 @@ class TrialRunner:
             SEARCH_SECONDS,
             deadline_seconds=min(self.budget.deadline_seconds(), most_seconds),
             reads_memory=reads_memory,
-            rate_to_beat=_PROMISING_RATIO * best,
+            rate_to_beat=None if reads_epoch else _PROMISING_RATIO * best,
             compute_samples_per_second=_step_rate(config, trials),
+            jit_compile=jit_compile,
         )
+        if reads_epoch:
+            longest = self._longest_epoch_seconds()
+            spec = replace(spec, longest_epoch_seconds=longest, validates=True)
         return Trial(config, self._run_undisturbed(spec, activity), activity.why)
 
     def confirm(
@@ -131,7 +139,7 @@ class TrialRunner:
         It reads the gap between epochs where that may exceed half of the tolerance.
         """
         settings = self.request.settings
-        longest_epoch = _GAP_SECONDS / max(settings.options.tolerance / 2, _LEAST_SHARE)
+        longest_epoch = self._longest_epoch_seconds()
         if role is not Role.CONFIRM:
             longest_epoch = min(longest_epoch, _SHORT_EPOCH_RATIO * seconds)
         deadline_seconds = len(changes.get("gpus", ())) * _GPU_SECONDS
@@ -148,6 +156,10 @@ class TrialRunner:
             measure_seconds=seconds,
             **usual | changes,
         )
+
+    def _longest_epoch_seconds(self) -> float:
+        tolerance = self.request.settings.options.tolerance
+        return _GAP_SECONDS / max(tolerance / 2, _LEAST_SHARE)
 
     def _run_undisturbed(self, spec: TrialSpec, activity: Activity) -> Measurement:
         """Run a trial, again if other work disturbed it or the GPU's libraries had no memory."""

@@ -230,6 +230,17 @@ def rendered(
     return scaled
 
 
+def validations_per_epoch(options: Keywords) -> float:
+    """Return how often `fit` validates: `validation_freq` is every how many epochs, or a list of
+    them.
+    """
+    frequency = options.get("validation_freq", 1)
+    if isinstance(frequency, int):
+        return 1 / max(1, frequency)
+    epochs: int = options.get("epochs", 1)
+    return len(frequency) / max(1, epochs)
+
+
 def with_class_weight(batch: Any, options: Keywords) -> Any:
     """Add sample weights to a batch (x, y) if there are class weights, because `fit` passes them to
     `train_step`.

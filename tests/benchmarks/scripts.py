@@ -16,7 +16,7 @@ the batch that arrived at `fit` was the one asked. A script that has no answer i
 
 `--gains` tunes eight with autofit's defaults, has `patch` apply the answer, and times plain
 `python` before and after, in turn: samples a second in the epochs of `fit`, without the first epoch
-and without validations.
+and without validations. A script whose second epoch does not begin within 300 s is not timed.
 """
 
 import argparse
@@ -58,6 +58,7 @@ options: {{min_updates: 1}}
 """
 ON_OTHER_BACKENDS = 5
 PLAIN_SECONDS = 10  # of epochs of fit after the first
+MOST_PLAIN_SECONDS = "300"  # of the script
 ROUNDS = 2
 # every third of those that were tuned on TensorFlow, or on the backend that they set
 GAINS = (
@@ -178,9 +179,9 @@ def run(folder):
 
 
 def plain_rate(work, script, batch):
-    """Samples a second of `fit` in plain python; None if it ends too soon."""
+    """Samples a second of `fit` in plain python; None if its epochs are too few or too long."""
     done = in_environment(
-        [sys.executable, script],
+        ["timeout", MOST_PLAIN_SECONDS, sys.executable, script],
         work,
         "tensorflow",
         TIME_FIT_SECONDS=str(PLAIN_SECONDS),
@@ -215,6 +216,8 @@ def gain(path, folder):
         before, after = [], []
         for _ in range(ROUNDS):
             before.append(plain_rate(work, "before.py", own))
+            if before == [None]:
+                break
             after.append(plain_rate(work, path.name, config["batch_size"]))
         return {
             **row,
@@ -259,7 +262,7 @@ def gain_of(row):
     if not row["before"]:
         return f"{name[:44]:44} {row['own']}: nothing to change"
     if None in row["before"] + row["after"]:
-        return f"{name[:44]:44} {row['own']}: too short to be timed"
+        return f"{name[:44]:44} {row['own']}: not timed: its epochs are too few or too long"
     told = row["told"]
     ratios = [
         after / before

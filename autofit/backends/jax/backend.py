@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,16 @@ class Jax(Backend):
     def start(self) -> None:
         jax = self._library
         jax.block_until_ready(jax.jit(lambda x: x @ x)(jax.numpy.ones((64, 64))))
+
+    def compile_clock(self) -> Callable[[], float]:
+        durations = list[float]()
+
+        def listen(event: str, seconds: float, **_: Any) -> None:
+            if event.startswith("/jax/core/compile/"):
+                durations.append(seconds)
+
+        self._library.monitoring.register_event_duration_secs_listener(listen)
+        return lambda: sum(durations)
 
     def peak_bytes(self, placement: Placement) -> int | None:
         if not placement.gpus:  # JAX does not count there

@@ -41,8 +41,9 @@ def build_model(context: TrialContext, loaded: Workload) -> Any:
     _require_model(model, is_compiled=loaded.call != fit_options.PREDICT)
     if steps > 1 and not build_accumulates:
         accumulation.accumulate(model, steps)
-    if loaded.jit_compile is not None:
-        model.jit_compile = loaded.jit_compile
+    compiles = loaded.jit_compile if spec.jit_compile is None else spec.jit_compile
+    if compiles is not None:
+        model.jit_compile = compiles
     if config.steps_per_execution is not None:
         model.steps_per_execution = config.steps_per_execution
     return model

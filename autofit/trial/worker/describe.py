@@ -167,6 +167,8 @@ def _of_data(bench: Bench, knobs: Names, why_one_size: str) -> dict[str, Any]:
         "batch_parts": data.part_count,
         "batch_callbacks": bench.callbacks.of_batches,
         "left_out_callbacks": bench.callbacks.left_out,
+        "epochs": bench.options.get("epochs", 1),
+        "validations_per_epoch": fit_options.validations_per_epoch(bench.options),
     }
 
 

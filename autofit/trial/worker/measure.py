@@ -48,6 +48,8 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         fields[f"{name}_samples_per_second"] = rate_alone
         fields[f"{name}_spread"] = None if alone is None else alone.spread
         fields[f"{name}_is_read"] = is_read
+    ended, _ = rate.blocks[-1]
+    compiling = readings.steady.compiling_seconds / ended
     peak = context.peaks.highest()
     limit = context.spec.limits.device_bytes
     notice = (
@@ -64,6 +66,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         step_seconds=rate.step_seconds,
         steps=rate.steps,
         blocks=rate.blocks,
+        compiling_share=min(1.0, compiling),
         queued_batches=readings.steady.queued,
         validation_seconds=_validation_seconds(bench),
     )

@@ -160,6 +160,8 @@ class StepClock:
     taken: Any = None
     # from one recorded end to the next; that many batches may arrive together
     round_steps: int = 1
+    # seconds that this process has compiled so far, which grow
+    compiled: Callable[[], float] = float
 
     def __post_init__(self) -> None:
         self._ahead = deque[tuple[float, Callable[[], None]]]()
@@ -172,8 +174,10 @@ class StepClock:
         self.steps_done = 0
         self._done = 0.0  # the same, with short steps as shares
         self._warm_steps: int | None = None
+        self._compiled_before = 0.0
         self._last_step = self.steps
         self.done = False
+        self.compiling_seconds = 0.0  # of the steady part
 
     def step_ended(self, wait_for_end: WaitForEnd = None, share: float = 1.0) -> None:
         """Record the end of a step, stall once after the warm-up, and set `done`.
@@ -198,11 +202,13 @@ class StepClock:
             _wait(wait_for_end)
             if self.stall is not None:
                 self.stall()
+            self._compiled_before = self.compiled()
         if self._warm_steps is not None:
             counted = self.steps_done - self._warm_steps - self.prefilled
             if counted >= 0 and counted % self.round_steps == 0:
                 self._note_end(wait_for_end)
         if self._is_precise():
+            self.compiling_seconds = self.compiled() - self._compiled_before
             self._last_step = self.steps_done
             if self.closing is not None:
                 _wait(wait_for_end)

@@ -90,11 +90,13 @@ def measure(bench: Bench) -> Plans[Readings]:
         input_rate = inputs.samples_per_second
     # in the user's run, copies of the validation data stay in memory: one step of validation makes
     # them
-    validates = bench.held_out is not None and bench.held_out.one_fit
+    steps = int(bench.held_out is not None and bench.held_out.one_fit)
+    if spec.validates and bench.method.trains:
+        steps = _validation_steps(bench)
     steady, epochs = yield from _train(
         bench,
         Rates(input_rate, step.samples_per_second),
-        validation_steps=int(validates),
+        validation_steps=steps,
         is_traced=not known,
         to_beat=spec.rate_to_beat,
     )
@@ -109,8 +111,7 @@ def confirm(bench: Bench) -> Plans[Readings]:
     yield from _train_on_longest(bench)
     steps = 0
     if spec.reads_memory and bench.method.trains:
-        given = bench.options.get(fit_options.VALIDATION_STEPS)
-        steps = min(_VALIDATION_STEPS, given or _VALIDATION_STEPS)
+        steps = _validation_steps(bench)
     rates = Rates(
         spec.input_samples_per_second or 0.0,
         spec.compute_samples_per_second or math.inf,
@@ -119,6 +120,11 @@ def confirm(bench: Bench) -> Plans[Readings]:
         bench, rates, validation_steps=steps, is_traced=False, enough_spread=0.0
     )
     return Readings(steady, epochs)
+
+
+def _validation_steps(bench: Bench) -> int:
+    given = bench.options.get(fit_options.VALIDATION_STEPS)
+    return min(_VALIDATION_STEPS, given or _VALIDATION_STEPS)
 
 
 def _train_on_longest(bench: Bench) -> Plans[None]:
@@ -359,6 +365,7 @@ def _steady_clock(
         taken=data.taken,
         stall=stall,
         closing=closing,
+        compiled=backends.current().compile_clock(),
         **ends,
     )
     return clock

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autofit.records.knobs import FitConfig
+from autofit.records.knobs import KNOBS, FitConfig
 from autofit.workload.inputs.batch import samples_of
 from autofit.workload.inputs.fit_input import BatchMaker, FitInput, call_reported
 from autofit.workload.inputs.knobs import is_pydataset
@@ -36,9 +36,11 @@ class PyDatasetInput(FitInput):
     def _open(self) -> None:
         # arguments of the dataset's constructor, because `fit` of Keras 3 takes none of them
         for knob in _WORKER_KNOBS:
+            # a queue that Keras does not make keeps the length that a script gives it
+            has_effect = self._config.has_queue or not KNOBS[knob].of_queue
             self._require_passed_on(
                 knob,
-                getattr(self._config, knob),
+                getattr(self._config, knob) if has_effect else None,
                 "the base class, as in super().__init__(**kwargs)",
             )
         self.applied = FitConfig(

@@ -1,0 +1,178 @@
+"""Where the time of an epoch goes, with trials that follow formulas."""
+
+from dataclasses import replace
+
+import pytest
+
+from autofit.errors import UserCodeError
+from autofit.records.epoch import epoch_of
+from autofit.records.knobs import FitConfig
+from autofit.records.states import Outcome, Phase
+from autofit.records.trial import Conditions, Evidence, Measurement, Trial
+from autofit.tuning import engine, why
+from tests.fakes import DESCRIPTION, FakeLauncher, make_request
+
+OWN = FitConfig(32, 1, 10, False)
+STEPS = replace(OWN, steps_per_execution=32)
+
+
+def read(config=OWN, *, rate=500.0, compute=None, inputs=None, **fields):
+    """A trial of 1,000 samples in an epoch, by its rates."""
+    measured = Measurement(
+        Outcome.OK,
+        Evidence("made up"),
+        2.0,
+        samples_per_second=rate,
+        steady_samples_per_second=rate,
+        compute_samples_per_second=compute,
+        input_samples_per_second=inputs,
+        epoch_samples=1000,
+        **fields,
+    )
+    return Trial(config, measured)
+
+
+@pytest.mark.parametrize(
+    ("rates", "fields", "parts"),
+    [
+        # 2 s of an epoch, in which the step alone takes 0.5 s and the data 1.9 s
+        ((500, 2000, 526.3), {}, {"data": 1.5, "step": 0.5}),
+        # both alone take 0.5 s and less
+        ((500, 2000, 4000), {}, {"contention": 1.5, "step": 0.5}),
+        # what is explained but for a tenth is not called contention
+        ((500, 1000, 550), {}, {"data": 1.0, "step": 1.0}),
+        ((500, None, None), {}, {"step": 2.0}),
+        (
+            (500, 505, 4000),
+            {
+                "epoch_gap_seconds": 3.0,
+                "validation_seconds": 4.0,
+                "phase_seconds": {Phase.FIRST_STEP: 9.0},
+            },
+            {"step": 1.98, "data": 0.02, "start": 3.0, "validation": 4.0},
+        ),
+    ],
+)
+def test_the_parts_of_an_epoch_add_up(rates, fields, parts):
+    rate, compute, inputs = rates
+    trial = read(rate=rate, compute=compute, inputs=inputs, **fields)
+    epoch = epoch_of(DESCRIPTION, OWN, [trial])
+    shown = {
+        name: seconds
+        for name, seconds in epoch.parts.items()
+        if seconds and name != "first_step"
+    }
+    assert shown == pytest.approx(parts, abs=0.01)
+    assert epoch.seconds == pytest.approx(sum(parts.values()), abs=0.01)
+    assert (epoch.samples, epoch.steps) == (1000, 32)
+
+
+def test_what_keras_does_between_steps_follows_from_longer_calls():
+    # 1 ms of 4 in a step is Keras's: 32 steps a call leave a 32nd of it
+    one = read(rate=8000, compute=32 / 0.004)
+    many = read(STEPS, rate=10000, compute=32 / (0.003 + 0.001 / 32))
+    epoch = epoch_of(DESCRIPTION, OWN, [one, many])
+    assert epoch.parts["keras"] == pytest.approx(1000 / 32 * 0.001)
+    assert epoch_of(DESCRIPTION, OWN, [one]).parts["keras"] == 0
+
+
+def test_the_cause_is_what_takes_most_of_a_whole_training():
+    trial = read(compute=600, inputs=9000, phase_seconds={Phase.FIRST_STEP: 20.0})
+    epoch = epoch_of(DESCRIPTION, OWN, [trial])
+    assert [epoch.cause(epochs) for epochs in (1, 100)] == ["first_step", "step"]
+    busy = replace(trial.measurement, conditions=Conditions(2, 1.5, 0.0))
+    disturbed = epoch_of(DESCRIPTION, OWN, [replace(trial, measurement=busy)])
+    assert disturbed.cause(100) == "other_work"
+
+
+def test_an_epoch_of_unknown_length_is_assumed():
+    description = replace(DESCRIPTION, sample_count=None)
+    trial = read()
+    unknown = replace(trial.measurement, epoch_samples=None)
+    epoch = epoch_of(description, OWN, [replace(trial, measurement=unknown)])
+    assert (epoch.is_length_known, epoch.steps) == (False, 1000)
+
+
+def asked(tmp_path, launcher, **changes):
+    request = make_request(tmp_path, baseline=OWN.values(), **changes)
+    return why.why(request, launcher, lambda event: None)
+
+
+def with_slow_input(spec, measured):
+    """The data takes most of the time with one worker."""
+    if not measured.samples_per_second:
+        return measured
+    rate = min(3000.0, 100.0 * spec.config.workers)
+    return replace(
+        measured,
+        samples_per_second=rate,
+        steady_samples_per_second=rate,
+        compute_samples_per_second=3000.0,
+        input_samples_per_second=rate,
+        epoch_gap_seconds=0.1,
+        epoch_samples=2000,
+    )
+
+
+def test_at_most_two_changes_are_tried_and_the_tune_goes_on_with_them(tmp_path):
+    launcher = FakeLauncher(changed=with_slow_input)
+    record = asked(tmp_path, launcher)
+    assert (record.cause, record.config) == ("data", OWN)
+    tried = launcher.configs("measure")
+    assert tried[0] == OWN
+    assert 2 <= len(tried) <= 3
+    assert all(spec.validates for spec in launcher.specs[1:])
+    best = record.remedies[0]
+    assert best.config in tried
+    assert best.low < best.seconds < best.high < record.seconds
+    # a second question, and the tune, find them stored
+    again = FakeLauncher(changed=with_slow_input)
+    assert asked(tmp_path, again).seconds == record.seconds
+    assert again.configs("measure") == []
+    engine.tune(
+        make_request(tmp_path, baseline=OWN.values()), again, lambda event: None
+    )
+    assert not set(again.configs("measure")) & set(tried)
+
+
+def test_a_saved_tune_is_explained_by_its_trials(tmp_path):
+    request = make_request(tmp_path, baseline=OWN.values())
+    launcher = FakeLauncher(changed=with_slow_input)
+    record = engine.tune(request, launcher, lambda event: None)
+    count = len(launcher.specs)
+    explained = why.of_saved(record)
+    assert len(launcher.specs) == count
+    assert explained.cause == "data"
+    assert sum(
+        seconds for part, seconds in explained.parts.items() if part != "first_step"
+    ) == pytest.approx(explained.seconds)
+
+
+def test_the_step_is_timed_with_the_compiler_where_it_takes_most(tmp_path):
+    slow = FakeLauncher(
+        changed=lambda spec, measured: (
+            replace(
+                measured,
+                samples_per_second=100.0 * (2 if spec.jit_compile else 1),
+                steady_samples_per_second=100.0 * (2 if spec.jit_compile else 1),
+                compute_samples_per_second=100.0,
+                input_samples_per_second=9000.0,
+                epoch_gap_seconds=0.0,
+                epoch_samples=2000,
+            )
+            if measured.samples_per_second
+            else measured
+        )
+    )
+    record = asked(tmp_path, slow)
+    assert record.cause == "step"
+    assert [spec.jit_compile for spec in slow.specs[1:]] == [None, True]
+    (remedy,) = (each for each in record.remedies if each.part == "step")
+    assert remedy.seconds == pytest.approx(record.seconds / 2)
+    assert remedy.low < remedy.seconds < remedy.high
+
+
+def test_a_baseline_that_fails_ends_the_question(tmp_path):
+    launcher = FakeLauncher({("measure", OWN): Outcome.ERROR})
+    with pytest.raises(UserCodeError):
+        asked(tmp_path, launcher)
