@@ -91,18 +91,28 @@ class Epoch:
 
     @property
     def seconds(self) -> float:
-        return sum(
-            seconds for name, seconds in self.parts.items() if name != "first_step"
-        )
+        return sum(self.steady_parts.values())
+
+    @property
+    def steady_parts(self) -> Parts:
+        """The parts of each epoch: all but the first step."""
+        parts = dict(self.parts)
+        del parts["first_step"]
+        return parts
+
+    @property
+    def largest(self) -> PartName:
+        parts = self.steady_parts
+        return max(parts, key=parts.__getitem__)
 
     def cause(self, epochs: int) -> Cause:
         """Return what takes most of a training of some epochs."""
         conditions = self.run.conditions
         if conditions is not None and conditions.is_disturbed:
             return "other_work"
-        weighed = dict(self.parts)
-        weighed["first_step"] = self.parts["first_step"] / epochs
-        return max(weighed, key=weighed.__getitem__)
+        largest = self.largest
+        is_first = self.parts["first_step"] > epochs * self.parts[largest]
+        return "first_step" if is_first else largest
 
 
 def epoch_of(

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, computed_field
 
 from autofit.records.description import Description
+from autofit.records.epoch import Epoch, PartName, epoch_of
 from autofit.records.knobs import STEPS_PER_EXECUTION, FitConfig
 from autofit.records.machine import ON_CPU, Machine, Placement
 from autofit.records.states import Outcome, Stage
@@ -36,8 +37,6 @@ def _with_whole_labels(fit_kwargs: Any) -> Any:
 # of `Model.fit`
 FitKwargs = Annotated[Mapping[str, Any], BeforeValidator(_with_whole_labels)]
 
-# the part of training that limits the rate
-Bottleneck = Literal["compute", "input", "contention", "unknown"]
 # how the user passes the data: a function, an object with the knobs as attributes, or arrays
 DataForm = Literal["factory", "object", "arrays"]
 CellOutcome = Literal["ok", "does not fit", "failed", "waiting"]
@@ -203,14 +202,9 @@ class TuneRecord(TuneLog):
     # None if none of them fits, and the same as `fastest` if no other batch size is likely to be
     # faster or would change the updates
     same_batch: Answer | None
-    bottleneck: Bottleneck
-    # ceilings of the rate of `fastest`, measured in one run; None if not read
-    compute_samples_per_second: Rate | None
-    input_samples_per_second: Rate | None
     stop_reason: str  # of the search
     description: Description
     effective_batch_size: Positive | None = None
-    ceilings_run_samples_per_second: Rate | None = None
     # whether the baseline's batch size is Keras's, not the user's
     batch_is_default: bool = False
     # of a script: digests of it as it was, and after the edits of each answer
@@ -226,6 +220,20 @@ class TuneRecord(TuneLog):
     speedup = property(attrgetter("fastest.speedup"))
     device_peak_bytes = property(attrgetter("fastest.device_peak_bytes"))
     host_peak_bytes = property(attrgetter("fastest.host_peak_bytes"))
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """An epoch with the fastest config, in parts; None if the record has no run of it."""
+        ran = [trial.config for trial in self.readings if trial.samples_per_second]
+        if self.config not in ran:
+            return None
+        return epoch_of(self.description, self.config, self.readings)
+
+    @computed_field  # type: ignore[prop-decorator]  # a property is meant
+    @property
+    def bottleneck(self) -> PartName | None:
+        """The largest part of such an epoch."""
+        return self.epoch and self.epoch.largest
 
     @property
     def headroom(self) -> dict[str, float | None]:

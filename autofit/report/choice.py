@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from autofit.records.description import Description
 from autofit.records.epoch import Cause
 from autofit.records.knobs import FitConfig
-from autofit.records.result import Answer, Bottleneck, Speedup, TuneRecord
+from autofit.records.result import Answer, Speedup, TuneRecord
 from autofit.records.states import Outcome, Stage
 from autofit.records.trial import Limits, Measurement
 from autofit.records.units import (
@@ -49,14 +49,8 @@ _PARTS: dict[Cause, str] = {
     "first_step": "once: the first step",
     "other_work": "other work",
 }
-# the part of an epoch that each bottleneck is
-_BOTTLENECKS: dict[Bottleneck, Cause] = {
-    "compute": "step",
-    "input": "data",
-    "contention": "contention",
-}
-# share of an epoch that passes before its steps begin: a larger one is named
-_MUCH_OF_EPOCH = 0.2
+# of an epoch: a part that takes less is not named
+_LEAST_PART = 0.1
 
 
 @dataclass(frozen=True)
@@ -351,39 +345,28 @@ def part_in_words(part: Cause) -> str:
 
 
 def bottleneck_sentence(record: TuneRecord) -> str:
-    """Return the bottleneck, a colon, and the rates that show it.
-
-    All rates are from the same run.
-    """
-    compute = record.compute_samples_per_second
-    inputs = record.input_samples_per_second
-    bottleneck = record.bottleneck
-    label = "unknown"
-    if bottleneck in _BOTTLENECKS:
-        label = part_in_words(_BOTTLENECKS[bottleneck])
-    if compute is None or inputs is None:
-        for part, rate in (("model", compute), ("input", inputs)):
-            if rate:
-                alone = f"the {part} alone reached {format_rate(rate)} samples/s"
-                whole = f"{record.call_source.call} {format_rate(record.samples_per_second)}"
-                return f"{label}: {alone}, {whole}"
-        return f"{label}: model and input were not timed alone"
-    # the run that timed both may have been slower as a whole than the others
-    together = max(
-        record.ceilings_run_samples_per_second or 0.0, record.samples_per_second
-    )
-    text = (
-        f"{label}: model alone {format_rate(compute)} samples/s, "
-        f"input alone {format_rate(inputs)}"
-    )
-    if bottleneck == "contention":
-        text += f", together {format_rate(together)}: they compete for cores or memory bandwidth"
+    """Return the parts of an epoch that take most of it, and the rates of one run that show it."""
+    epoch = record.epoch
+    if epoch is None:
+        return ""
+    shares = [
+        (seconds / epoch.seconds, part_in_words(part))
+        for part, seconds in epoch.steady_parts.items()
+    ]
+    large = sorted((each for each in shares if each[0] >= _LEAST_PART), reverse=True)
+    text = ", ".join(f"{words} {share:.0%}" for share, words in large)
+    text += " of an epoch"
+    compute = epoch.run.alone("compute")
+    inputs = epoch.run.alone("input")
+    if compute and inputs:
+        text += (
+            f"; model alone {format_rate(compute)} samples/s, "
+            f"input alone {format_rate(inputs)}"
+        )
     has_workers = "workers" in record.description.knobs
-    if bottleneck == "compute" and has_workers and inputs >= compute:
+    runs_on = epoch.largest in ("step", "keras")
+    if runs_on and has_workers and (inputs or 0.0) >= (compute or math.inf):
         text += "; more workers would not help"
-    gap = 1 - record.samples_per_second / together
-    if gap > _MUCH_OF_EPOCH:
-        text += f"; {gap:.0%} of an epoch passes before the steps timed here"
     return text
 
 

@@ -7,6 +7,7 @@ import io
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -115,7 +116,7 @@ def cell_rows(record: SweepRecord) -> list[dict[str, str]]:
                 "memory": _text(
                     fastest.device_peak_bytes or fastest.host_peak_bytes, format_bytes
                 ),
-                "bottleneck": result.bottleneck,
+                "bottleneck": _text(result.bottleneck),
             }
         rows.append(row)
     return rows
@@ -159,6 +160,11 @@ def cell_outcome(cell: Cell) -> str:
     return f"{cell.outcome}: {cell.problem_line}"
 
 
+def _alone(part: str, result: TuneRecord) -> float | None:
+    epoch = result.epoch
+    return epoch and getattr(epoch.run, f"{part}_samples_per_second")
+
+
 _CSV: dict[str, Callable[[TuneRecord], Any]] = {
     "config": attrgetter("config"),
     **{knob: attrgetter(f"config.{knob}") for knob in KNOBS},
@@ -180,9 +186,11 @@ _CSV: dict[str, Callable[[TuneRecord], Any]] = {
             "device_peak_bytes",
             "host_peak_bytes",
             "bottleneck",
-            "compute_samples_per_second",
-            "input_samples_per_second",
         )
+    },
+    **{
+        f"{part}_samples_per_second": partial(_alone, part)
+        for part in ("compute", "input")
     },
 }
 

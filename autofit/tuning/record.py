@@ -15,7 +15,6 @@ from autofit.records.states import Outcome
 from autofit.records.trial import Evidence, Limits, Measurement, Trial
 from autofit.search.space import cost
 from autofit.tuning.budget import Budget
-from autofit.tuning.ceilings import ceilings_of
 from autofit.tuning.problem import Problem
 from autofit.tuning.request import TuneRequest
 from autofit.workload import accumulation, fit_options
@@ -39,7 +38,6 @@ def record_of(
     fastest, own = answers
     fastest = _with_arguments(fastest, request, description)
     same_batch = None if own is None else _with_arguments(own, request, description)
-    measured = [t.measurement for t in log.readings if t.config == fastest.config]
     digests = []
     if request.script is not None:
         digests.append(digest_of(request.script, None))
@@ -51,7 +49,6 @@ def record_of(
         **vars(log),
         fastest=fastest,
         same_batch=same_batch,
-        **ceilings_of(fastest, measured)._asdict(),
         stop_reason=stop_reason,
         effective_batch_size=request.settings.effective_batch_size,
         batch_is_default="batch_size" not in present,

@@ -103,6 +103,47 @@ def test_check_covers_every_cell_and_hides_the_gpu_only_while_it_imports_modules
     assert (sys.modules["model"].SEEN, os.environ["CUDA_VISIBLE_DEVICES"]) == ("", "0")
 
 
+@pytest.mark.parametrize("command", ["tune", "why"])
+def test_with_json_an_error_is_the_only_document_and_has_a_schema(folder, command):
+    schema = json.loads(RUN.invoke(app, ["schema", command]).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    shipped = CONFIGS[0].with_name(f"{command}.schema.json")
+    # `autofit schema tune > configs/tune.schema.json` writes it again
+    assert json.loads(shipped.read_text()) == schema
+    validator = jsonschema.Draft202012Validator(schema)
+    (folder / "tune.yaml").write_text(GOOD + "max_trails: 3\n")
+    for given, code in (("tune.yaml", 2), ("none.py", 2)):
+        done = RUN.invoke(app, [command, given, "--json"])
+        assert done.exit_code == code
+        document = json.loads(done.stdout)
+        validator.validate(document)
+        assert document["problem"] in done.stderr
+    assert not validator.is_valid({"problem": 3})
+    assert not validator.is_valid({})
+
+
+def test_a_saved_result_is_explained_without_a_trial(folder):
+    done = RUN.invoke(app, ["why", str(RESULT), "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    schema = json.loads(RUN.invoke(app, ["schema", "why"]).stdout)
+    jsonschema.Draft202012Validator(schema).validate(document)
+    parts = document["parts"]
+    assert sum(parts.values()) == pytest.approx(
+        document["seconds"] + parts["first_step"]
+    )
+    shown = RUN.invoke(app, ["why", str(RESULT)]).stdout
+    assert "an epoch of build_model" in shown
+    assert "next:" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    result = json.loads(RESULT.read_text())
+    schema = json.loads(RUN.invoke(app, ["schema", "tune"]).stdout)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(result)
+    del result["bottleneck"]
+    assert not validator.is_valid(result)
+
+
 def test_the_schema_accepts_valid_files_and_rejects_others(folder):
     schema = json.loads(RUN.invoke(app, ["schema"]).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -94,9 +94,6 @@ def record():
             data_kwargs=CHOSEN.values(),
         ),
         same_batch=None,
-        bottleneck="compute",
-        compute_samples_per_second=chosen.compute_samples_per_second,
-        input_samples_per_second=chosen.input_samples_per_second,
         stop_reason="all trials are spent",
     )
 

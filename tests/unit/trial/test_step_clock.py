@@ -118,6 +118,18 @@ def test_a_queue_drains_more_slowly_than_steps_take_batches_out_of_it(
     assert steps_to_drain(queued, begun, input_rate, 100.0) == steps
 
 
+def test_what_is_compiled_in_the_steady_part_is_told_apart(clock_time):
+    compiled = [0.0]
+    clock = StepClock(8, 1.0, warm_up=2, compiled=lambda: compiled[0])
+    for seconds in (5.0, 0.1, 0.1, 0.4, 0.4, 0.4):
+        clock_time[0] += seconds
+        # all but a tenth of a second of each step
+        compiled[0] += seconds - 0.1
+        clock.step_ended()
+    assert clock.done
+    assert clock.compiling_seconds == pytest.approx(0.9)
+
+
 def test_a_short_step_counts_as_its_share(clock_time):
     """An epoch of 5 batches, of which a call trains on 4.
 

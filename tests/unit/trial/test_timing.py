@@ -26,7 +26,11 @@ def backend(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(step_clock.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(step_clock.time, "sleep", lambda seconds: None)
-    backend = SimpleNamespace(steps_are_async=True, distribution_of=lambda model: None)
+    backend = SimpleNamespace(
+        steps_are_async=True,
+        distribution_of=lambda model: None,
+        compile_clock=lambda: float,
+    )
     backend.now = now
     monkeypatch.setattr(timing.backends, "current", lambda: backend)
     return backend
@@ -126,6 +130,14 @@ def test_a_trial_times_step_and_input_alone_and_then_both(played, given, expecte
     assert phases(plans) == expected
     assert readings.steady.rate().samples_per_second == pytest.approx(2 * 20 / 0.02)
     assert readings.input is not None
+
+
+def test_a_trial_of_the_search_validates_if_it_is_asked_to(played):
+    given = bench(validates=True)
+    given.context.spec = replace(given.context.spec, validates=True)
+    plans, _ = played(timing.measure(given))
+    assert phases(plans) == [*ALONE, "first_epoch", "training"]
+    assert plans[-2].arguments["validation_steps"] == 10
 
 
 @pytest.mark.parametrize(
