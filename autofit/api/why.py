@@ -29,6 +29,6 @@ def run_why(arguments: Mapping[str, Any], progress: bool | Progress) -> EpochRec
 
 def explain(record: TuneRecord) -> EpochRecord:
     """Explain an epoch by the trials of a saved tune."""
-    from autofit.tuning import why  # loads Optuna and SciPy
+    from autofit.tuning import remedies  # loads SciPy
 
-    return why.of_saved(record)
+    return remedies.of_saved(record)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -168,23 +169,14 @@ def why(
         if as_json:
             typer.echo(result_files.as_json(record))
         else:
-            command = shlex.join(["autofit", "tune", *_as_given(asked, file)])
-            is_result = file is not None and file.suffix == ".json"
-            Terminal().print(epoch_table(record, "" if is_result else command))
+            is_saved = file is not None and file.suffix == ".json"
+            Terminal().print(epoch_table(record, "" if is_saved else _tune_command()))
 
 
-def _as_given(asked: Mapping[str, Any] | None, file: Path | None) -> list[str]:
-    """Return the arguments of a command that name what is tuned."""
-    if asked is None:
-        return [str(file)]
-    given = shlex.split(asked["script"])
-    for knob, place in asked["places"].items():
-        given += ["--set", f"{knob}={place}"]
-    if asked["fit"]:
-        given += ["--fit", str(asked["fit"])]
-    if asked["writes"]:
-        given.append("--writes")
-    return given + (["--", *asked["arguments"]] if asked["arguments"] else [])
+def _tune_command() -> str:
+    """Return the command that tunes what this one is about."""
+    kept = [part for part in sys.argv[2:] if part not in ("--quiet", "--fresh")]
+    return shlex.join(["autofit", "tune", *kept])
 
 
 def _save_failed(tune: FailedTune, output: Path) -> None:

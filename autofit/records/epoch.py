@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import computed_field
+
 from autofit.records.description import Description
 from autofit.records.knobs import FitConfig
 from autofit.records.states import Phase
@@ -53,42 +55,21 @@ class Remedy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochRecord:
-    """Where the time of an epoch goes with the present config, and what each remedy gives.
+class Epoch:
+    """The epochs of a config as its trials have read them.
 
-    The `parts` add up to `seconds`, except the first step, which passes once. The `cause` is the
-    largest of them; the first step counts in equal shares in the program's epochs.
+    The `parts` add up to `seconds`, except the first step, which passes once. `run` is the one that
+    timed the step alone as well.
     """
 
-    program: str
     config: FitConfig
     samples: Positive  # in an epoch
     steps: Positive
     is_length_known: bool  # otherwise the number of steps is assumed
-    seconds: Seconds
-    parts: Parts
-    cause: Cause
-    remedies: tuple[Remedy, ...]
-    notes: tuple[str, ...]
-    largest_batch_size: Positive | None  # that is expected to fit
-    device_peak_bytes: Count | None
-    host_peak_bytes: Count | None
-    limits: Limits
-    trials: Count  # that the answer is based on
-    took_seconds: Seconds
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """The epochs of a config as its trials have read them; `run` timed the step alone as well."""
-
-    config: FitConfig
-    samples: int
-    steps: int
-    is_length_known: bool
     parts: Parts
     run: Measurement
 
+    @computed_field  # type: ignore[prop-decorator]  # a property is meant
     @property
     def seconds(self) -> float:
         return sum(self.steady_parts.values())
@@ -105,14 +86,30 @@ class Epoch:
         parts = self.steady_parts
         return max(parts, key=parts.__getitem__)
 
-    def cause(self, epochs: int) -> Cause:
+    def cause_over(self, epochs: int) -> Cause:
         """Return what takes most of a training of some epochs."""
-        conditions = self.run.conditions
-        if conditions is not None and conditions.is_disturbed:
+        if self.run.is_disturbed:
             return "other_work"
         largest = self.largest
         is_first = self.parts["first_step"] > epochs * self.parts[largest]
         return "first_step" if is_first else largest
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord(Epoch):
+    """Where the time of an epoch goes with the present config, and what each remedy gives.
+
+    The `cause` is the largest part; the first step counts in equal shares in the program's epochs.
+    """
+
+    program: str
+    cause: Cause
+    remedies: tuple[Remedy, ...]
+    notes: tuple[str, ...]
+    largest_batch_size: Positive | None  # that is expected to fit
+    limits: Limits
+    trials: Count  # that the answer is based on
+    took_seconds: Seconds
 
 
 def epoch_of(
@@ -124,6 +121,7 @@ def epoch_of(
         for trial in trials
         if trial.config == config and trial.samples_per_second
     ]
+    runs.sort(key=lambda run: run.is_disturbed)
     # all rates are those of one run
     run = next((run for run in runs if run.compute_samples_per_second), runs[0])
     known = _first(run.epoch_samples for run in runs) or description.sample_count
@@ -155,7 +153,14 @@ def epoch_of(
         "first_step": _first(run.phase_seconds.get(Phase.FIRST_STEP) for run in runs),
     }
     steps = max(1, math.ceil(samples / batch))
-    return Epoch(config, samples, steps, known is not None, parts, run)
+    return Epoch(
+        config=config,
+        samples=samples,
+        steps=steps,
+        is_length_known=known is not None,
+        parts=parts,
+        run=run,
+    )
 
 
 def _between_steps(config: FitConfig, trials: Sequence[Trial], samples: int) -> float:

@@ -233,7 +233,8 @@ class TuneRecord(TuneLog):
     @property
     def bottleneck(self) -> PartName | None:
         """The largest part of such an epoch."""
-        return self.epoch and self.epoch.largest
+        epoch = self.epoch
+        return None if epoch is None else epoch.largest
 
     @property
     def headroom(self) -> dict[str, float | None]:

@@ -171,6 +171,10 @@ class Measurement:
         return rate if is_read or rate != self.steady_samples_per_second else None
 
     @property
+    def is_disturbed(self) -> bool:
+        return self.conditions is not None and self.conditions.is_disturbed
+
+    @property
     def ran_out_of_time(self) -> bool:
         """Whether the trial was still making progress when its time was over."""
         return self.outcome is Outcome.TIMEOUT and not self.evidence.hung

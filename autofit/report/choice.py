@@ -46,8 +46,8 @@ _PARTS: dict[Cause, str] = {
     "keras": "Keras between steps",
     "start": "start of an epoch",
     "validation": "validation",
-    "first_step": "once: the first step",
-    "other_work": "other work",
+    "first_step": "the first step, once",
+    "other_work": "other work on this machine",
 }
 # of an epoch: a part that takes less is not named
 _LEAST_PART = 0.1

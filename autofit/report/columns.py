@@ -162,7 +162,10 @@ def cell_outcome(cell: Cell) -> str:
 
 def _alone(part: str, result: TuneRecord) -> float | None:
     epoch = result.epoch
-    return epoch and getattr(epoch.run, f"{part}_samples_per_second")
+    rate: float | None = getattr(
+        epoch and epoch.run, f"{part}_samples_per_second", None
+    )
+    return rate
 
 
 _CSV: dict[str, Callable[[TuneRecord], Any]] = {

@@ -100,6 +100,22 @@ PLACES = {
         + "batch = 32\ntrain = Data(batch)\nmodel.fit(train)\n",
         "line 20",
     ),
+    "constant read by methods": (
+        HEAD
+        + "BATCH_SIZE = 32\n\nclass Data(keras.utils.PyDataset):\n"
+        + "    def __len__(self):\n        return 512 // BATCH_SIZE\n\n"
+        + "    def __getitem__(self, i):\n"
+        + "        rows = slice(i * BATCH_SIZE, (i + 1) * BATCH_SIZE)\n"
+        + "        return x[rows], y[rows]\n\n"
+        + "model.fit(Data())\n",
+        "line 8",
+    ),
+    "after a fork": (
+        HEAD
+        + "import os\n\nchild = os.fork()\nif not child:\n    os._exit(0)\n"
+        + "os.waitpid(child, 0)\nmodel.fit(x, y, batch_size=32)\n",
+        "line 14",
+    ),
     "generator": (
         HEAD
         + "def batches(batch_size):\n    while True:\n"

@@ -35,6 +35,14 @@ REFUSED = {
         HEAD + 'import os\nos.system("rm -r photos")\n' + FIT,
         "train.py:9 runs the program 'rm -r photos'",
     ),
+    "writes in a child": (
+        HEAD
+        + "import os\nchild = os.fork()\nif not child:\n"
+        + '    open("photos/b.txt", "w").close()\n    os._exit(0)\n'
+        + "os.waitpid(child, 0)\n"
+        + FIT,
+        "photos",
+    ),
     "downloads": (
         HEAD + "import socket\nsocket.create_connection(('192.0.2.1', 80), 5)\n" + FIT,
         "train.py:9 connects to 192.0.2.1",

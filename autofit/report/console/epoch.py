@@ -34,16 +34,17 @@ def epoch_table(record: EpochRecord, next_command: str = "") -> Group:
 
 def _title(record: EpochRecord) -> str:
     steps = counted(record.steps, "step")
-    size = record.config.batch_size
-    of = f" of {counted(size, 'sample')}" if size else ""
-    passes = "an epoch" if record.is_length_known else f"{steps}"
-    return f"{passes} of {record.program} takes {brief(record.seconds)}: {steps}{of}"
+    if record.config.batch_size:
+        steps += f" of {counted(record.config.batch_size, 'sample')}"
+    seconds = brief(record.seconds)
+    title = f"an epoch of {record.program} takes {seconds}: {steps}"
+    if not record.is_length_known:
+        title = f"{steps} of {record.program} take {seconds}"
+    return f"{title}\nfirst cause: {part_in_words(record.cause)}"
 
 
 def _rows(record: EpochRecord) -> Iterator[tuple[str, str, list[str]]]:
     small = 0.0
-    if record.cause == "other_work":
-        yield part_in_words(record.cause), "", ["see the note below"]
     for name, seconds in record.parts.items():
         texts = [_remedy(each) for each in record.remedies if each.part == name]
         is_small = seconds < _LEAST_SHARE * record.seconds
@@ -71,7 +72,7 @@ def _remedy(remedy: Remedy) -> str:
 def _memory(record: EpochRecord) -> str:
     used = []
     for memory in ("device", "host"):
-        peak = getattr(record, f"{memory}_peak_bytes")
+        peak = getattr(record.run, f"{memory}_peak_bytes")
         limit = getattr(record.limits, f"{memory}_bytes")
         if peak is not None and limit is not None:
             used.append(

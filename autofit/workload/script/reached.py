@@ -18,6 +18,7 @@ from autofit.errors import UsageError
 from autofit.records.knobs import AUTOTUNE, DATA_KNOBS, STEPS_PER_EXECUTION
 from autofit.records.places import Edits, Place
 from autofit.workload.inputs.arrays import Arrays
+from autofit.workload.inputs.batch import leaves, length_of
 from autofit.workload.inputs.knobs import has_base, is_pydataset
 from autofit.workload.script import Script
 from autofit.workload.script.marks import name_of, place_of, places, plain, texts, uses
@@ -212,7 +213,12 @@ def look(
     found |= _set_by_user(script, found)
     batch = found.get("batch_size", Place(None))
     if not batch.is_known:
-        found["batch_size"] = _by_name(batch.value, where)
+        size = batch.value
+        data: Any = arguments.get("x")
+        if size is None and is_pydataset(data):
+            # its methods may read a constant of the script
+            size = length_of(leaves(data[0])[0])
+        found["batch_size"] = _by_name(size, where)
     return Reached(
         model,
         arguments={name: plain(value) for name, value in arguments.items()},

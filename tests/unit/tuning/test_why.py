@@ -9,7 +9,7 @@ from autofit.records.epoch import epoch_of
 from autofit.records.knobs import FitConfig
 from autofit.records.states import Outcome, Phase
 from autofit.records.trial import Conditions, Evidence, Measurement, Trial
-from autofit.tuning import engine, why
+from autofit.tuning import engine, remedies, why
 from tests.fakes import DESCRIPTION, FakeLauncher, make_request
 
 OWN = FitConfig(32, 1, 10, False)
@@ -79,10 +79,10 @@ def test_what_keras_does_between_steps_follows_from_longer_calls():
 def test_the_cause_is_what_takes_most_of_a_whole_training():
     trial = read(compute=600, inputs=9000, phase_seconds={Phase.FIRST_STEP: 20.0})
     epoch = epoch_of(DESCRIPTION, OWN, [trial])
-    assert [epoch.cause(epochs) for epochs in (1, 100)] == ["first_step", "step"]
+    assert [epoch.cause_over(epochs) for epochs in (1, 100)] == ["first_step", "step"]
     busy = replace(trial.measurement, conditions=Conditions(2, 1.5, 0.0))
     disturbed = epoch_of(DESCRIPTION, OWN, [replace(trial, measurement=busy)])
-    assert disturbed.cause(100) == "other_work"
+    assert disturbed.cause_over(100) == "other_work"
 
 
 def test_an_epoch_of_unknown_length_is_assumed():
@@ -140,7 +140,7 @@ def test_a_saved_tune_is_explained_by_its_trials(tmp_path):
     launcher = FakeLauncher(changed=with_slow_input)
     record = engine.tune(request, launcher, lambda event: None)
     count = len(launcher.specs)
-    explained = why.of_saved(record)
+    explained = remedies.of_saved(record)
     assert len(launcher.specs) == count
     assert explained.cause == "data"
     assert sum(

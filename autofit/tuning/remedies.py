@@ -1,0 +1,205 @@
+"""Explain an epoch by what has run: its parts, and what each remedy gives."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autofit.records import confidence
+from autofit.records.epoch import Epoch, EpochRecord, PartName, Remedy, epoch_of
+from autofit.records.knobs import FitConfig
+from autofit.records.result import CallSource, TuneLog, TuneRecord
+from autofit.records.trial import Trial, noise_of
+from autofit.records.units import format_bytes
+from autofit.search.context import ConfigArrays, SearchContext
+from autofit.search.memory import Memory
+from autofit.search.rates import rated_trials, run_noise
+from autofit.search.space import batch_grid
+from autofit.tuning.delivery import Beliefs
+
+# of an epoch: what would shorten a smaller part is not told
+LEAST_SHARE = 0.1
+# of those of one kind that a saved tune has tried
+_MOST_SHOWN = 2
+_LARGEST_BATCH = 2**16
+# what would help, and the share of the part that it saves, if that is certain
+_CHANGES: dict[PartName, tuple[str, float]] = {
+    "data": ("other workers or queues", 0.0),
+    "compiling": ("batches padded to a few lengths", 0.0),
+    "step": ("jit_compile, or another backend (autofit sweep)", 0.0),
+    "keras": ("several steps a call (steps_per_execution)", 0.0),
+    "start": ("two epochs in one (repeat the data)", 0.5),
+    "validation": ("half as often (validation_freq)", 0.5),
+}
+
+
+def of_saved(record: TuneRecord) -> EpochRecord:
+    """Say where the time of an epoch goes by the trials of a saved tune."""
+    return explained(record, record.speedup.baseline)
+
+
+def explained(
+    log: TuneLog, baseline: FitConfig, compiled: Trial | None = None
+) -> EpochRecord:
+    """Return the parts of an epoch and the remedies, by what has run.
+
+    `compiled` is a trial of the baseline with `jit_compile`, if there was one.
+    """
+    description = log.description
+    assert description is not None
+    readings = log.readings
+    epoch = epoch_of(description, baseline, readings)
+    on_cpu = log.placement.device is None
+    context = SearchContext(description, log.limits, log.machine.cores, on_cpu)
+    remedies = list(_tried(readings, epoch, context))
+    if compiled is not None:
+        remedies.append(_with_compiler(compiled, epoch, context))
+    remedies += _untried({each.part for each in remedies}, epoch, context)
+    return EpochRecord(
+        **vars(epoch),
+        program=_program(log.call_source),
+        cause=epoch.cause_over(description.epochs),
+        remedies=tuple(remedies),
+        notes=tuple(_notes(epoch, context)),
+        largest_batch_size=_largest_batch(context, baseline, readings),
+        limits=log.limits,
+        trials=len(readings) + (compiled is not None),
+        took_seconds=log.seconds,
+    )
+
+
+def _program(source: CallSource) -> str:
+    """Return the name of a script without its folder and its arguments, or those of functions."""
+    names = shlex.split(source.script)[1:]
+    if not names:
+        return f"{source.model} with {source.data}"
+    return " ".join(names[:2]) if names[0] == "-m" else Path(names[0]).name
+
+
+def _tried(
+    readings: Sequence[Trial], epoch: Epoch, context: SearchContext
+) -> Iterator[Remedy]:
+    """Yield the changes of one kind that have run, the best ones of each first."""
+    own = epoch.config
+    same_batch = [t for t in readings if t.config.batch_size == own.batch_size]
+    latest = {trial.config: trial.measurement for trial in same_batch}
+    rated = rated_trials(same_batch)
+    beliefs = Beliefs(rated, dict.fromkeys(t.config for t in rated), context)
+    # other workers also change what an epoch takes to start
+    parts = epoch.parts
+    waits = parts["data"] + parts["contention"] > parts["start"]
+    found: dict[PartName, list[Remedy]] = {"data": [], "start": [], "keras": []}
+    for config, measured in latest.items():
+        own_steps = replace(config, steps_per_execution=own.steps_per_execution)
+        part: PartName = "data" if waits else "start"
+        change = str(replace(config, batch_size=None, steps_per_execution=None))
+        if own_steps == own:
+            part = "keras"
+            change = f"{config.steps_per_execution} steps a call"
+        elif own_steps != config:
+            continue
+        if config == own:
+            continue
+        remedy = Remedy(part, change, config=config, note=measured.evidence.reason)
+        if measured.samples_per_second:
+            rate, spread = beliefs.rate(config)
+            seconds = epoch.samples / rate
+            remedy = _measured(remedy, epoch, seconds, math.log1p(spread))
+        found[part].append(remedy)
+    for of_part in found.values():
+        of_part.sort(key=lambda each: each.seconds or math.inf)
+        yield from of_part[:_MOST_SHOWN]
+
+
+def _measured(
+    remedy: Remedy, epoch: Epoch, seconds: float, half_width: float
+) -> Remedy:
+    """Return a remedy with the seconds of an epoch, which had no validation when it ran."""
+    validation = epoch.parts["validation"]
+    low, middle, high = (
+        validation + seconds * math.exp(shift) for shift in (-half_width, 0, half_width)
+    )
+    return replace(remedy, seconds=middle, low=low, high=high, note="")
+
+
+def _with_compiler(trial: Trial, epoch: Epoch, context: SearchContext) -> Remedy:
+    measured = trial.measurement
+    remedy = Remedy("step", "jit_compile=True", note=measured.evidence.reason)
+    if not measured.steady_samples_per_second:
+        return remedy
+    seconds = epoch.parts["start"] + epoch.samples / measured.steady_samples_per_second
+    noise = math.hypot(noise_of(measured.spread), run_noise(context))
+    return _measured(remedy, epoch, seconds, confidence.deviations() * noise)
+
+
+def _untried(
+    tried: set[PartName], epoch: Epoch, context: SearchContext
+) -> Iterator[Remedy]:
+    """Yield what would help a large part, and what of it follows from other readings."""
+    for part, (change, share) in _CHANGES.items():
+        seconds = epoch.parts[part]
+        if seconds < LEAST_SHARE * epoch.seconds:
+            continue
+        if part not in tried:
+            untuned = context.description.untuned.get("workers", "")
+            note = (part == "data" and untuned) or "not tried"
+            saved = epoch.seconds - share * seconds if share else None
+            yield Remedy(part, change, saved, note="" if share else note)
+        if part == "data" and epoch.is_length_known:
+            yield _kept_in_memory(epoch, context)
+
+
+def _kept_in_memory(epoch: Epoch, context: SearchContext) -> Remedy:
+    """Return what an epoch takes without its input, if the data fits."""
+    needed = epoch.samples * context.description.sample_bytes
+    free = context.limits.host_bytes - (epoch.run.host_peak_bytes or 0)
+    change = f"data kept in memory ({format_bytes(needed)})"
+    if needed > free:
+        return Remedy("data", change, note=f"{format_bytes(free)} are free")
+    saved = epoch.parts["data"] + epoch.parts["contention"]
+    return Remedy("data", change, epoch.seconds - saved, note="if it does not change")
+
+
+def _notes(epoch: Epoch, context: SearchContext) -> Iterator[str]:
+    conditions = epoch.run.conditions
+    if conditions is not None and epoch.run.is_disturbed:
+        yield (
+            f"{conditions.other_work}: all of this takes longer than on an idle machine. End that "
+            "work, and ask again"
+        )
+    if not epoch.is_length_known:
+        yield f"the data does not tell its length: these are {epoch.steps:,} steps"
+    if epoch.run.epoch_gap_unread:
+        yield f"the start of an epoch is not in it: {epoch.run.epoch_gap_unread}"
+    if left_out := ", ".join(context.description.left_out_callbacks):
+        yield f"trials left out {left_out}: what they take is not in it"
+    if context.on_cpu:
+        yield (
+            "on a CPU, copies to a GPU and callbacks that make each step wait for the GPU cannot "
+            "be measured"
+        )
+
+
+def _largest_batch(
+    context: SearchContext, baseline: FitConfig, readings: Sequence[Trial]
+) -> int | None:
+    """Return the largest batch that is expected to fit; None if the batch is not a knob."""
+    own = baseline.batch_size
+    description = context.description
+    if own is None or description.fixed_batch_size is not None:
+        return None
+    most = max(own, min(description.sample_count or _LARGEST_BATCH, _LARGEST_BATCH))
+    sizes = batch_grid(own, most)
+    configs = ConfigArrays(
+        [replace(baseline, batch_size=size) for size in sizes], context.cores
+    )
+    upper = Memory(context, readings).upper_bytes(configs)
+    fitting = [
+        size
+        for size, (device, host) in zip(sizes, upper.T, strict=True)
+        if context.limits.allow(device, host)
+    ]
+    return max(fitting, default=None)
