@@ -28,6 +28,7 @@ _LARGEST_BATCH = 2**16
 # what would help, and the share of the part that it saves, if that is certain
 _CHANGES: dict[PartName, tuple[str, float]] = {
     "data": ("other workers or queues", 0.0),
+    "contention": ("fewer workers", 0.0),
     "compiling": ("batches padded to a few lengths", 0.0),
     "step": ("jit_compile, or another backend (autofit sweep)", 0.0),
     "keras": ("several steps a call (steps_per_execution)", 0.0),
@@ -88,13 +89,13 @@ def _tried(
     latest = {trial.config: trial.measurement for trial in same_batch}
     rated = rated_trials(same_batch)
     beliefs = Beliefs(rated, dict.fromkeys(t.config for t in rated), context)
-    # other workers also change what an epoch takes to start
-    parts = epoch.parts
-    waits = parts["data"] + parts["contention"] > parts["start"]
-    found: dict[PartName, list[Remedy]] = {"data": [], "start": [], "keras": []}
+    # other workers change all of these
+    by_workers: tuple[PartName, ...] = ("data", "contention", "start")
+    largest = max(by_workers, key=epoch.parts.__getitem__)
+    found: dict[PartName, list[Remedy]] = {largest: [], "keras": []}
     for config, measured in latest.items():
         own_steps = replace(config, steps_per_execution=own.steps_per_execution)
-        part: PartName = "data" if waits else "start"
+        part = largest
         change = str(replace(config, batch_size=None, steps_per_execution=None))
         if own_steps == own:
             part = "keras"
@@ -117,12 +118,12 @@ def _tried(
 def _measured(
     remedy: Remedy, epoch: Epoch, seconds: float, half_width: float
 ) -> Remedy:
-    """Return a remedy with the seconds of an epoch, which had no validation when it ran."""
-    validation = epoch.parts["validation"]
-    low, middle, high = (
-        validation + seconds * math.exp(shift) for shift in (-half_width, 0, half_width)
+    """Return a remedy with the seconds of an epoch; those given are without validation."""
+    seconds += epoch.parts["validation"]
+    factor = math.exp(half_width)
+    return replace(
+        remedy, seconds=seconds, low=seconds / factor, high=seconds * factor, note=""
     )
-    return replace(remedy, seconds=middle, low=low, high=high, note="")
 
 
 def _with_compiler(trial: Trial, epoch: Epoch, context: SearchContext) -> Remedy:
@@ -148,19 +149,19 @@ def _untried(
             note = (part == "data" and untuned) or "not tried"
             saved = epoch.seconds - share * seconds if share else None
             yield Remedy(part, change, saved, note="" if share else note)
-        if part == "data" and epoch.is_length_known:
-            yield _kept_in_memory(epoch, context)
+    waiting = epoch.parts["data"] + epoch.parts["contention"]
+    if waiting >= LEAST_SHARE * epoch.seconds and epoch.is_length_known:
+        yield _kept_in_memory(epoch, context, waiting)
 
 
-def _kept_in_memory(epoch: Epoch, context: SearchContext) -> Remedy:
-    """Return what an epoch takes without its input, if the data fits."""
+def _kept_in_memory(epoch: Epoch, context: SearchContext, waiting: float) -> Remedy:
+    """Return what an epoch takes without waiting for its input, if the data fits."""
     needed = epoch.samples * context.description.sample_bytes
     free = context.limits.host_bytes - (epoch.run.host_peak_bytes or 0)
     change = f"data kept in memory ({format_bytes(needed)})"
     if needed > free:
         return Remedy("data", change, note=f"{format_bytes(free)} are free")
-    saved = epoch.parts["data"] + epoch.parts["contention"]
-    return Remedy("data", change, epoch.seconds - saved, note="if it does not change")
+    return Remedy("data", change, epoch.seconds - waiting, note="if it does not change")
 
 
 def _notes(epoch: Epoch, context: SearchContext) -> Iterator[str]:

@@ -113,6 +113,9 @@ def _change(problem: Problem, readings: Sequence[Trial]) -> FitConfig | None:
     waiting = parts["data"] + parts["contention"] + parts["start"]
     running = parts["step"] + parts["keras"]
     changes = [(waiting, _faster_input), (running, _longer_calls)]
+    if epoch.run.is_disturbed:
+        # what other work costs now would be told as what a change gives
+        return None
     for seconds, change in sorted(changes, key=lambda pair: -pair[0]):
         if seconds >= LEAST_SHARE * epoch.seconds:
             config = change(problem, epoch, readings)

@@ -25,6 +25,7 @@ HERE = pathlib.Path(__file__).parent
         "public_tunes",
         "scripts",
         "search",
+        "slow_epochs",
         "whole_tunes",
     ],
 )

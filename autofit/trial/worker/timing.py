@@ -88,14 +88,16 @@ def measure(bench: Bench) -> Plans[Readings]:
     if not bench.times_input_last:
         inputs = yield from _time_input(bench)
         input_rate = inputs.samples_per_second
+    rates = Rates(input_rate, step.samples_per_second)
     # in the user's run, copies of the validation data stay in memory: one step of validation makes
     # them
     steps = int(bench.held_out is not None and bench.held_out.one_fit)
     if spec.validates and bench.method.trains:
-        steps = _validation_steps(bench)
+        in_a_second = round(rates.expected / bench.data.batch_samples)
+        steps = _validation_steps(bench, max(_VALIDATION_STEPS, in_a_second))
     steady, epochs = yield from _train(
         bench,
-        Rates(input_rate, step.samples_per_second),
+        rates,
         validation_steps=steps,
         is_traced=not known,
         to_beat=spec.rate_to_beat,
@@ -111,7 +113,7 @@ def confirm(bench: Bench) -> Plans[Readings]:
     yield from _train_on_longest(bench)
     steps = 0
     if spec.reads_memory and bench.method.trains:
-        steps = _validation_steps(bench)
+        steps = _validation_steps(bench, _VALIDATION_STEPS)
     rates = Rates(
         spec.input_samples_per_second or 0.0,
         spec.compute_samples_per_second or math.inf,
@@ -122,9 +124,9 @@ def confirm(bench: Bench) -> Plans[Readings]:
     return Readings(steady, epochs)
 
 
-def _validation_steps(bench: Bench) -> int:
+def _validation_steps(bench: Bench, most: int) -> int:
     given = bench.options.get(fit_options.VALIDATION_STEPS)
-    return min(_VALIDATION_STEPS, given or _VALIDATION_STEPS)
+    return min(most, given or most)
 
 
 def _train_on_longest(bench: Bench) -> Plans[None]:

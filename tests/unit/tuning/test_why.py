@@ -135,6 +135,24 @@ def test_at_most_two_changes_are_tried_and_the_tune_goes_on_with_them(tmp_path):
     assert not set(again.configs("measure")) & set(tried)
 
 
+def test_beside_other_work_nothing_is_tried_and_the_next_question_measures_again(
+    tmp_path,
+):
+    busy = Conditions(2, 1.5, 0.0)
+
+    def disturbed(spec, measured):
+        return replace(with_slow_input(spec, measured), conditions=busy)
+
+    launcher = FakeLauncher(changed=disturbed)
+    record = asked(tmp_path, launcher)
+    assert record.cause == "other_work"
+    assert set(launcher.configs("measure")) == {OWN}
+    assert any("End that work" in note for note in record.notes)
+    again = FakeLauncher(changed=with_slow_input)
+    assert asked(tmp_path, again).cause == "data"
+    assert again.configs("measure")[0] == OWN
+
+
 def test_a_saved_tune_is_explained_by_its_trials(tmp_path):
     request = make_request(tmp_path, baseline=OWN.values())
     launcher = FakeLauncher(changed=with_slow_input)
