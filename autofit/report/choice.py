@@ -40,7 +40,7 @@ NO_GAIN = "no gain"
 _EVEN = 0.5
 _PARTS: dict[Cause, str] = {
     "data": "waiting for data",
-    "contention": "competing for cores",
+    "contention": "data and step compete",
     "compiling": "compiling new shapes",
     "step": "the step itself",
     "keras": "Keras between steps",

@@ -25,10 +25,10 @@ LEAST_SHARE = 0.1
 # of those of one kind that a saved tune has tried
 _MOST_SHOWN = 2
 _LARGEST_BATCH = 2**16
+_DISTURBED = "tried, but other work disturbed it"
 # what would help, and the share of the part that it saves, if that is certain
 _CHANGES: dict[PartName, tuple[str, float]] = {
     "data": ("other workers or queues", 0.0),
-    "contention": ("fewer workers", 0.0),
     "compiling": ("batches padded to a few lengths", 0.0),
     "step": ("jit_compile, or another backend (autofit sweep)", 0.0),
     "keras": ("several steps a call (steps_per_execution)", 0.0),
@@ -104,8 +104,9 @@ def _tried(
             continue
         if config == own:
             continue
-        remedy = Remedy(part, change, config=config, note=measured.evidence.reason)
-        if measured.samples_per_second:
+        note = _DISTURBED if measured.is_disturbed else measured.evidence.reason
+        remedy = Remedy(part, change, config=config, note=note)
+        if measured.samples_per_second and not measured.is_disturbed:
             rate, spread = beliefs.rate(config)
             seconds = epoch.samples / rate
             remedy = _measured(remedy, epoch, seconds, math.log1p(spread))
@@ -128,8 +129,9 @@ def _measured(
 
 def _with_compiler(trial: Trial, epoch: Epoch, context: SearchContext) -> Remedy:
     measured = trial.measurement
-    remedy = Remedy("step", "jit_compile=True", note=measured.evidence.reason)
-    if not measured.steady_samples_per_second:
+    note = _DISTURBED if measured.is_disturbed else measured.evidence.reason
+    remedy = Remedy("step", "jit_compile=True", note=note)
+    if not measured.steady_samples_per_second or measured.is_disturbed:
         return remedy
     seconds = epoch.parts["start"] + epoch.samples / measured.steady_samples_per_second
     noise = math.hypot(noise_of(measured.spread), run_noise(context))
@@ -149,9 +151,16 @@ def _untried(
             note = (part == "data" and untuned) or "not tried"
             saved = epoch.seconds - share * seconds if share else None
             yield Remedy(part, change, saved, note="" if share else note)
-    waiting = epoch.parts["data"] + epoch.parts["contention"]
+    by_input: tuple[PartName, ...] = ("data", "contention")
+    waiting = sum(epoch.parts[part] for part in by_input)
     if waiting >= LEAST_SHARE * epoch.seconds and epoch.is_length_known:
-        yield _kept_in_memory(epoch, context, waiting)
+        largest = max(by_input, key=epoch.parts.__getitem__)
+        yield replace(_kept_in_memory(epoch, context, waiting), part=largest)
+
+
+def _why_no_workers(context: SearchContext) -> str:
+    untuned = context.description.untuned.items()
+    return next((reason for knobs, reason in untuned if "workers" in knobs), "")
 
 
 def _kept_in_memory(epoch: Epoch, context: SearchContext, waiting: float) -> Remedy:

@@ -25,7 +25,7 @@ def epoch_table(record: EpochRecord, next_command: str = "") -> Group:
     for label, seconds, texts in _rows(record):
         style = "bold" if label == part_in_words(record.cause) else ""
         table.add_row(Text(f"  {label}", style), seconds, Text("\n".join(texts)))
-    lines = [f"memory: {_memory(record)}"]
+    lines = [_best(record), f"memory: {_memory(record)}"]
     lines += [f"note: {note}" for note in record.notes]
     if next_command:
         lines.append(f"next: {next_command}")
@@ -46,7 +46,11 @@ def _title(record: EpochRecord) -> str:
 def _rows(record: EpochRecord) -> Iterator[tuple[str, str, list[str]]]:
     small = 0.0
     for name, seconds in record.parts.items():
-        texts = [_remedy(each) for each in record.remedies if each.part == name]
+        texts = [
+            _remedy(each, record.seconds)
+            for each in record.remedies
+            if each.part == name
+        ]
         is_small = seconds < _LEAST_SHARE * record.seconds
         if name == "first_step":
             if seconds:
@@ -59,14 +63,33 @@ def _rows(record: EpochRecord) -> Iterator[tuple[str, str, list[str]]]:
         yield "all else", brief(small), []
 
 
-def _remedy(remedy: Remedy) -> str:
+def _remedy(remedy: Remedy, now: float) -> str:
+    """Return a remedy in words, for an epoch that takes `now`."""
     if remedy.seconds is None:
         return f"{remedy.change}: {remedy.note}"
-    about = "" if remedy.low else "about "
-    text = f"{remedy.change}: an epoch in {about}{brief(remedy.seconds)}"
-    if remedy.low and remedy.high:
-        text += f" ({brief(remedy.low).removesuffix(' s')} to {brief(remedy.high)})"
-    return f"{text}, {remedy.note}" if remedy.note else text
+    text = f"{remedy.change}: "
+    if remedy.low is None or remedy.high is None:
+        text += f"an epoch in about {brief(remedy.seconds)}"
+        return f"{text}, {remedy.note}" if remedy.note else text
+    if remedy.low > now:
+        text += "slower, "
+    elif remedy.high > now:
+        text += "no clear gain, "
+    interval = f"{brief(remedy.low).removesuffix(' s')} to {brief(remedy.high)}"
+    return f"{text}an epoch in {brief(remedy.seconds)} ({interval})"
+
+
+def _best(record: EpochRecord) -> str:
+    """Return the change that was measured to help most."""
+    helping = [
+        (remedy.seconds, remedy.change)
+        for remedy in record.remedies
+        if remedy.seconds and remedy.high and remedy.high < record.seconds
+    ]
+    if not helping:
+        return "nothing that was tried makes an epoch clearly faster"
+    seconds, change = min(helping)
+    return f"{change} helps most: {brief(record.seconds)} becomes {brief(seconds)}"
 
 
 def _memory(record: EpochRecord) -> str:
@@ -80,5 +103,5 @@ def _memory(record: EpochRecord) -> str:
             )
     text = ", ".join(used) or "not read"
     if record.largest_batch_size:
-        text += f"; batch {record.largest_batch_size:,} is expected to fit"
+        text += f"; it is expected to allow batch {record.largest_batch_size:,}"
     return text

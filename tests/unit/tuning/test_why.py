@@ -190,6 +190,22 @@ def test_the_step_is_timed_with_the_compiler_where_it_takes_most(tmp_path):
     assert remedy.low < remedy.seconds < remedy.high
 
 
+def test_what_other_work_disturbed_has_no_seconds(tmp_path):
+    def disturbed(spec, measured):
+        changed = with_slow_input(spec, measured)
+        if spec.config == OWN:
+            return changed
+        return replace(changed, conditions=Conditions(2, 1.5, 0.0))
+
+    record = asked(tmp_path, FakeLauncher(changed=disturbed))
+    assert record.cause == "data"
+    tried = [remedy for remedy in record.remedies if remedy.config]
+    assert tried
+    for remedy in tried:
+        assert (remedy.seconds, remedy.low) == (None, None)
+        assert "other work" in remedy.note
+
+
 def test_a_baseline_that_fails_ends_the_question(tmp_path):
     launcher = FakeLauncher({("measure", OWN): Outcome.ERROR})
     with pytest.raises(UserCodeError):
