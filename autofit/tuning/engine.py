@@ -168,6 +168,8 @@ class Engine:
 
         Return no round if a run fails or is cut off, so that the policy decides anew.
         """
+        # A comparison that was cut off is not gone on with: rounds that are minutes apart are not
+        # beside each other. Its runs stay readings of their configs.
         rounds = list[Round]()
         for number in range(ROUNDS):
             rates = dict[FitConfig, float]()

@@ -112,6 +112,7 @@ def describe(
     )
     if of_script:
         description = _of_places(description, of_script)
+    # before the estimates: compiling may end the process, and a tune can do without them
     context.send(Message(description=description))
     sizes = [data.batch_samples]
     if "batch_size" in knobs and one_size is None and traced.one_size is None:

@@ -63,6 +63,8 @@ def play(folder: Path, task_name: str, channel: int) -> int:
             return
         limit(context)
         context.enter(Phase.LOADING)
+        # not for a script: it is run from its first line, before Keras is imported, as in the
+        # user's own run
         with peaks.backend.refusing_late_switches():
             loaded = workload.load(folder)
             named = bind_all(loaded, resolve_reference)  # imports the user's modules
