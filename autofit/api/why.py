@@ -28,7 +28,7 @@ def run_why(arguments: Mapping[str, Any], progress: bool | Progress) -> EpochRec
 
 
 def explain(record: TuneRecord) -> EpochRecord:
-    """Explain an epoch by the trials of a saved tune."""
+    """Explain an epoch by the trials of a saved tune; raise UsageError if it has none."""
     from autofit.tuning import remedies  # loads SciPy
 
-    return remedies.of_saved(record)
+    return remedies.explain_saved(record)

@@ -13,7 +13,7 @@ import typer
 
 from autofit.api.config import load
 from autofit.errors import AutofitError, TuneError, UsageError
-from autofit.records.result import Refused
+from autofit.records.result import FailedCommand
 from autofit.records.units import printable
 from autofit.storage import result_files
 from autofit.workload.script import is_named
@@ -143,7 +143,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reporting_errors(*, resumes: bool = False, as_json: bool = False) -> Iterator[None]:
-    """Turn an error into its message and exit code, and print it `as_json`, too.
+    """Turn an error into its message and exit code; with `as_json`, also print a document.
 
     After Ctrl-C, the message says whether the same command resumes.
     """
@@ -156,7 +156,7 @@ def reporting_errors(*, resumes: bool = False, as_json: bool = False) -> Iterato
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         if as_json:
-            typer.echo(result_files.as_json(Refused("interrupted")))
+            typer.echo(result_files.as_json(FailedCommand("interrupted")))
         message = "\nInterrupted; all processes have ended."
         if resumes:
             message += " Finished trials are kept; to resume, run the same command without --fresh."
@@ -168,7 +168,7 @@ def reporting_errors(*, resumes: bool = False, as_json: bool = False) -> Iterato
 def _error_as_json(error: AutofitError) -> str:
     """Return a failed tune, or the problem alone if nothing was run."""
     failed = error.tune if isinstance(error, TuneError) else None
-    return result_files.as_json(failed or Refused(str(error)))
+    return result_files.as_json(failed or FailedCommand(str(error)))
 
 
 def require_writable(path: Path) -> None:

@@ -187,8 +187,8 @@ class FailedTune(TuneLog):
 
 
 @dataclass(frozen=True)
-class Refused:
-    """What a command prints as JSON if nothing has run; `problem` is the reason."""
+class FailedCommand:
+    """What a command with `--json` prints without a result or trials; `problem` is the reason."""
 
     problem: str
 

@@ -261,7 +261,7 @@ def _epoch(record: TuneRecord) -> str:
 
 
 def brief(seconds: float) -> str:
-    """Format a duration with at least two digits."""
+    """Format a duration; one below a second has two digits."""
     return format_seconds(seconds) if seconds >= 1 else f"{seconds:.2g} s"
 
 

@@ -19,8 +19,8 @@ from autofit.records.epoch import EpochRecord
 from autofit.records.result import (
     RESULT_VERSION,
     Answer,
+    FailedCommand,
     FailedTune,
-    Refused,
     SweepRecord,
     TuneRecord,
 )
@@ -39,8 +39,8 @@ StrPath = str | os.PathLike[str]
 _RECORDS: TypeAdapter[TuneRecord | FailedTune] = TypeAdapter(TuneRecord | FailedTune)
 _SWEEPS = TypeAdapter(SweepRecord)
 _PRINTED: dict[str, TypeAdapter[Any]] = {
-    "tune": TypeAdapter(TuneRecord | FailedTune | Refused),
-    "why": TypeAdapter(EpochRecord | FailedTune | Refused),
+    "tune": TypeAdapter(TuneRecord | FailedTune | FailedCommand),
+    "why": TypeAdapter(EpochRecord | FailedTune | FailedCommand),
 }
 
 # of a file: a result of ten thousand trials has less (measured: 5 kB for a trial)

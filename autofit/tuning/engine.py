@@ -44,12 +44,12 @@ from autofit.tuning.runner import TrialRunner, not_described, raise_user_error
 
 def tune(request: TuneRequest, launcher: Launcher, emit: Emit) -> TuneRecord:
     """Find the fastest config that fits, compare it with the baseline, and store the result."""
-    with begun(request, launcher, emit) as (engine, problem):
+    with start(request, launcher, emit) as (engine, problem):
         return engine.search(problem)
 
 
 @contextlib.contextmanager
-def begun(
+def start(
     request: TuneRequest, launcher: Launcher, emit: Emit
 ) -> Iterator[tuple[Engine, Problem]]:
     """Describe the workload of a tune, and pose its problem; the study is closed at the end."""

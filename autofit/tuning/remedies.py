@@ -8,24 +8,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from autofit.errors import UsageError
 from autofit.records import confidence
 from autofit.records.epoch import Epoch, EpochRecord, PartName, Remedy, epoch_of
 from autofit.records.knobs import FitConfig
 from autofit.records.result import CallSource, TuneLog, TuneRecord
-from autofit.records.trial import Trial, noise_of
+from autofit.records.trial import Measurement, Trial, noise_of
 from autofit.records.units import format_bytes
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory
 from autofit.search.rates import rated_trials, run_noise
 from autofit.search.space import batch_grid
 from autofit.tuning.delivery import Beliefs
+from autofit.workload.inputs.kinds import KINDS
 
-# of an epoch: what would shorten a smaller part is not told
+# of an epoch: changes to a smaller part are neither tried nor listed
 LEAST_SHARE = 0.1
 # of those of one kind that a saved tune has tried
 _MOST_SHOWN = 2
 _LARGEST_BATCH = 2**16
-_DISTURBED = "tried, but other work disturbed it"
 # what would help, and the share of the part that it saves, if that is certain
 _CHANGES: dict[PartName, tuple[str, float]] = {
     "data": ("other workers or queues", 0.0),
@@ -37,12 +38,19 @@ _CHANGES: dict[PartName, tuple[str, float]] = {
 }
 
 
-def of_saved(record: TuneRecord) -> EpochRecord:
-    """Say where the time of an epoch goes by the trials of a saved tune."""
-    return explained(record, record.speedup.baseline)
+def explain_saved(record: TuneRecord) -> EpochRecord:
+    """Explain an epoch with the baseline of a saved tune, or with its answer if that did not run.
+
+    Raise UsageError if neither ran.
+    """
+    ran = [trial.config for trial in record.readings if trial.samples_per_second]
+    for config in (record.speedup.baseline, record.config):
+        if config in ran:
+            return explain(record, config)
+    raise UsageError("the result has no trial that finished; tune again, and save it")
 
 
-def explained(
+def explain(
     log: TuneLog, baseline: FitConfig, compiled: Trial | None = None
 ) -> EpochRecord:
     """Return the parts of an epoch and the remedies, by what has run.
@@ -104,8 +112,7 @@ def _tried(
             continue
         if config == own:
             continue
-        note = _DISTURBED if measured.is_disturbed else measured.evidence.reason
-        remedy = Remedy(part, change, config=config, note=note)
+        remedy = Remedy(part, change, config=config, note=_problem_of(measured))
         if measured.samples_per_second and not measured.is_disturbed:
             rate, spread = beliefs.rate(config)
             seconds = epoch.samples / rate
@@ -114,6 +121,13 @@ def _tried(
     for of_part in found.values():
         of_part.sort(key=lambda each: each.seconds or math.inf)
         yield from of_part[:_MOST_SHOWN]
+
+
+def _problem_of(measured: Measurement) -> str:
+    """Return why a trial shows no gain; "finished" if it may show one."""
+    if measured.is_disturbed:
+        return "tried, but other work disturbed it"
+    return measured.evidence.reason
 
 
 def _measured(
@@ -129,8 +143,7 @@ def _measured(
 
 def _with_compiler(trial: Trial, epoch: Epoch, context: SearchContext) -> Remedy:
     measured = trial.measurement
-    note = _DISTURBED if measured.is_disturbed else measured.evidence.reason
-    remedy = Remedy("step", "jit_compile=True", note=note)
+    remedy = Remedy("step", "jit_compile=True", note=_problem_of(measured))
     if not measured.steady_samples_per_second or measured.is_disturbed:
         return remedy
     seconds = epoch.parts["start"] + epoch.samples / measured.steady_samples_per_second
@@ -147,30 +160,39 @@ def _untried(
         if seconds < LEAST_SHARE * epoch.seconds:
             continue
         if part not in tried:
-            untuned = context.description.untuned.get("workers", "")
-            note = (part == "data" and untuned) or "not tried"
+            note = "not tried"
+            if part == "data":
+                note = _why_no_workers(context) or note
             saved = epoch.seconds - share * seconds if share else None
             yield Remedy(part, change, saved, note="" if share else note)
-    by_input: tuple[PartName, ...] = ("data", "contention")
-    waiting = sum(epoch.parts[part] for part in by_input)
-    if waiting >= LEAST_SHARE * epoch.seconds and epoch.is_length_known:
-        largest = max(by_input, key=epoch.parts.__getitem__)
-        yield replace(_kept_in_memory(epoch, context, waiting), part=largest)
+    yield from _kept_in_memory(epoch, context)
 
 
 def _why_no_workers(context: SearchContext) -> str:
+    # the reason of several knobs has the names of all
     untuned = context.description.untuned.items()
     return next((reason for knobs, reason in untuned if "workers" in knobs), "")
 
 
-def _kept_in_memory(epoch: Epoch, context: SearchContext, waiting: float) -> Remedy:
-    """Return what an epoch takes without waiting for its input, if the data fits."""
-    needed = epoch.samples * context.description.sample_bytes
+def _kept_in_memory(epoch: Epoch, context: SearchContext) -> Iterator[Remedy]:
+    """Yield what an epoch takes without waiting for its input, if that is not in memory yet."""
+    description = context.description
+    by_input: tuple[PartName, ...] = ("data", "contention")
+    waiting = sum(epoch.parts[part] for part in by_input)
+    is_in_memory = KINDS[description.input_kind].fit_makes_batches
+    if is_in_memory or not epoch.is_length_known:
+        return
+    if waiting < LEAST_SHARE * epoch.seconds:
+        return
+    largest = max(by_input, key=epoch.parts.__getitem__)
+    needed = epoch.samples * description.sample_bytes
     free = context.limits.host_bytes - (epoch.run.host_peak_bytes or 0)
     change = f"data kept in memory ({format_bytes(needed)})"
     if needed > free:
-        return Remedy("data", change, note=f"{format_bytes(free)} are free")
-    return Remedy("data", change, epoch.seconds - waiting, note="if it does not change")
+        yield Remedy(largest, change, note=f"only {format_bytes(free)} are free")
+    else:
+        seconds = epoch.seconds - waiting
+        yield Remedy(largest, change, seconds, note="if it does not change")
 
 
 def _notes(epoch: Epoch, context: SearchContext) -> Iterator[str]:

@@ -23,18 +23,18 @@ from autofit.records.states import Phase, Stage
 from autofit.records.trial import Trial
 from autofit.search.frontier import FrontierSearch
 from autofit.trial.launcher import Launcher
-from autofit.tuning.engine import Engine, begun
+from autofit.tuning.engine import Engine, start
 from autofit.tuning.policy import Run
 from autofit.tuning.problem import Problem
 from autofit.tuning.record import no_result_error
-from autofit.tuning.remedies import LEAST_SHARE, explained
+from autofit.tuning.remedies import LEAST_SHARE, explain
 from autofit.tuning.request import TuneRequest
 
 _MOST_CHANGES = 2
 # relative gain below which a change of the data's knobs is not tried
 _LEAST_GAIN = 0.02
-# in which a change may begin, beside what two trials take before their second step: it then ends
-# within a minute and three times that
+# A change is tried until this time, plus twice what a trial takes up to its second step. The
+# question then ends within a minute, plus three times that.
 _SECONDS = 45.0
 _BEFORE_STEPS = (Phase.LOADING, Phase.OPENING, Phase.BUILDING, Phase.FIRST_STEP)
 # what Keras does between steps takes milliseconds: it does not matter beside a longer step
@@ -47,16 +47,15 @@ def why(request: TuneRequest, launcher: Launcher, emit: Emit) -> EpochRecord:
     """Run the baseline and what may shorten its epochs, and say where their time goes."""
     most = {"max_trials": 1 + _MOST_CHANGES}
     request = replace(request, settings=request.settings.model_copy(update=most))
-    with begun(request, launcher, emit) as (engine, problem):
+    with start(request, launcher, emit) as (engine, problem):
         _run_baseline(engine, problem)
         for _ in range(_MOST_CHANGES):
             config = _change(problem, engine.study.trials())
             if config is None or not _has_time(engine, problem):
                 break
-            step = Run(config, Stage.SEARCH, "may shorten an epoch", math.inf, True)
-            engine.run(problem, step)
+            _run(engine, problem, config, "may shorten an epoch")
         compiled = _compiled(engine, problem)
-        return explained(engine.log(), problem.baseline, compiled)
+        return explain(engine.log(), problem.baseline, compiled)
 
 
 def _run_baseline(engine: Engine, problem: Problem) -> None:
@@ -65,17 +64,24 @@ def _run_baseline(engine: Engine, problem: Problem) -> None:
     if any(_is_whole(trial, problem) for trial in engine.study.trials()):
         return
     why = "your present configuration"
-    engine.run(problem, Run(baseline, Stage.SEARCH, why, math.inf, True))
+    _run(engine, problem, baseline, why)
     readings = engine.study.trials()
     if not any(t.config == baseline and t.samples_per_second for t in readings):
         reason = f"{why} did not finish"
         raise no_result_error(problem, engine.runner.budget, readings, reason)
 
 
+def _run(engine: Engine, problem: Problem, config: FitConfig, why: str) -> None:
+    """Run a config like a trial of the search that also reads the epoch."""
+    step = Run(config, Stage.SEARCH, why, math.inf, reads_epoch=True)
+    engine.run(problem, step)
+
+
 def _is_whole(trial: Trial, problem: Problem) -> bool:
     """Return whether a trial of the baseline has read the start of an epoch, if it can be read."""
     measured = trial.measurement
-    if trial.config != problem.baseline or not measured.compute_is_read:
+    # a further run of a tune does not time the step alone
+    if trial.config != problem.baseline or not measured.compute_samples_per_second:
         return False
     is_unknown = problem.description.sample_count is None
     return not measured.is_disturbed and (is_unknown or not measured.epoch_gap_unread)
@@ -114,7 +120,7 @@ def _change(problem: Problem, readings: Sequence[Trial]) -> FitConfig | None:
     running = parts["step"] + parts["keras"]
     changes = [(waiting, _faster_input), (running, _longer_calls)]
     if epoch.run.is_disturbed:
-        # what other work costs now would be told as what a change gives
+        # a trial would measure the other work as well as the change
         return None
     for seconds, change in sorted(changes, key=lambda pair: -pair[0]):
         if seconds >= LEAST_SHARE * epoch.seconds:

@@ -66,6 +66,7 @@ def measure(context: TrialContext, loaded: Workload) -> None:
         step_seconds=rate.step_seconds,
         steps=rate.steps,
         blocks=rate.blocks,
+        # a compilation may begin before the first step that counts
         compiling_share=min(1.0, compiling),
         queued_batches=readings.steady.queued,
         validation_seconds=_validation_seconds(bench),

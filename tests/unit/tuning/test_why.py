@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from autofit.errors import UserCodeError
+from autofit.errors import UsageError, UserCodeError
 from autofit.records.epoch import epoch_of
 from autofit.records.knobs import FitConfig
+from autofit.records.result import CallSource, TuneLog
 from autofit.records.states import Outcome, Phase
-from autofit.records.trial import Conditions, Evidence, Measurement, Trial
+from autofit.records.trial import Conditions, Evidence, Limits, Measurement, Trial
 from autofit.tuning import engine, remedies, why
-from tests.fakes import DESCRIPTION, FakeLauncher, make_request
+from tests.fakes import DESCRIPTION, MACHINE, FakeLauncher, make_request
 
 OWN = FitConfig(32, 1, 10, False)
 STEPS = replace(OWN, steps_per_execution=32)
@@ -158,7 +159,7 @@ def test_a_saved_tune_is_explained_by_its_trials(tmp_path):
     launcher = FakeLauncher(changed=with_slow_input)
     record = engine.tune(request, launcher, lambda event: None)
     count = len(launcher.specs)
-    explained = remedies.of_saved(record)
+    explained = remedies.explain_saved(record)
     assert len(launcher.specs) == count
     assert explained.cause == "data"
     assert sum(
@@ -210,3 +211,59 @@ def test_a_baseline_that_fails_ends_the_question(tmp_path):
     launcher = FakeLauncher({("measure", OWN): Outcome.ERROR})
     with pytest.raises(UserCodeError):
         asked(tmp_path, launcher)
+
+
+def test_a_question_is_asked_once_even_if_the_step_alone_was_not_faster(tmp_path):
+    def raised(spec, measured):
+        changed = with_slow_input(spec, measured)
+        return replace(changed, compute_is_read=False)
+
+    asked(tmp_path, FakeLauncher(changed=raised))
+    again = FakeLauncher(changed=raised)
+    asked(tmp_path, again)
+    assert OWN not in again.configs("measure")
+
+
+def test_a_saved_tune_without_its_baseline_is_explained_by_its_answer(tmp_path):
+    launcher = FakeLauncher({OWN: Outcome.TIMEOUT}, changed=with_slow_input)
+    request = make_request(tmp_path, baseline=OWN.values())
+    record = engine.tune(request, launcher, lambda event: None)
+    assert remedies.explain_saved(record).config == record.config != OWN
+    with pytest.raises(UsageError, match="no trial that finished"):
+        remedies.explain_saved(replace(record, trials=(), runs=()))
+
+
+def of_slow_data(**changes):
+    """The remedies of an epoch that waits for its data, without any trial but the baseline's."""
+    description = replace(DESCRIPTION, **changes)
+    trial = read(compute=2000, inputs=510)
+    log = TuneLog(
+        limits=Limits(None, 2**33),
+        machine=MACHINE,
+        device="CPU",
+        description=description,
+        trials=(trial,),
+        seconds=1.0,
+        call_source=CallSource(),
+    )
+    return {remedy.change: remedy for remedy in remedies.explain(log, OWN).remedies}
+
+
+def test_data_that_is_in_memory_is_not_to_be_kept_there():
+    waits = of_slow_data()
+    (kept,) = (remedy for change, remedy in waits.items() if "kept" in change)
+    # the step alone takes a quarter of the epoch of 2 s
+    assert kept.seconds == pytest.approx(0.5, abs=0.01)
+    assert kept.low is None
+    assert not any("kept" in change for change in of_slow_data(input_kind="arrays"))
+    large = of_slow_data(sample_bytes=2**24)
+    (kept,) = (remedy for change, remedy in large.items() if "kept" in change)
+    assert (kept.seconds, kept.note) == (None, "only 8.00 GiB are free")
+
+
+def test_why_workers_are_not_tuned_is_said_where_they_would_help():
+    (_, remedy), *_ = of_slow_data().items()
+    assert remedy.note == "not tried"
+    untuned = {"workers, max_queue_size": "the data takes no such argument"}
+    (_, remedy), *_ = of_slow_data(untuned=untuned).items()
+    assert remedy.note == "the data takes no such argument"
