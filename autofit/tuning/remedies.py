@@ -17,9 +17,8 @@ from autofit.records.trial import Measurement, Trial, noise_of
 from autofit.records.units import format_bytes
 from autofit.search.context import ConfigArrays, SearchContext
 from autofit.search.memory import Memory
-from autofit.search.rates import rated_trials, run_noise
+from autofit.search.rates import run_noise
 from autofit.search.space import batch_grid
-from autofit.tuning.delivery import Beliefs
 from autofit.workload.inputs.kinds import KINDS
 
 # of an epoch: changes to a smaller part are neither tried nor listed
@@ -65,7 +64,9 @@ def explain(
     context = SearchContext(description, log.limits, log.machine.cores, on_cpu)
     remedies = list(_tried(readings, epoch, context))
     if compiled is not None:
-        remedies.append(_with_compiler(compiled, epoch, context))
+        by_compiler = Remedy("step", "jit_compile=True")
+        runs = [compiled.measurement]
+        remedies.append(_measured(by_compiler, runs, epoch, context))
     remedies += _untried({each.part for each in remedies}, epoch, context)
     return EpochRecord(
         **vars(epoch),
@@ -93,16 +94,14 @@ def _tried(
 ) -> Iterator[Remedy]:
     """Yield the changes of one kind that have run, the best ones of each first."""
     own = epoch.config
-    same_batch = [t for t in readings if t.config.batch_size == own.batch_size]
-    latest = {trial.config: trial.measurement for trial in same_batch}
-    rated = rated_trials(same_batch)
-    beliefs = Beliefs(rated, dict.fromkeys(t.config for t in rated), context)
     # other workers change all of these
     by_workers: tuple[PartName, ...] = ("data", "contention", "start")
     largest = max(by_workers, key=epoch.parts.__getitem__)
     found: dict[PartName, list[Remedy]] = {largest: [], "keras": []}
-    for config, measured in latest.items():
+    for config in dict.fromkeys(trial.config for trial in readings):
         own_steps = replace(config, steps_per_execution=own.steps_per_execution)
+        if config == own or config.batch_size != own.batch_size:
+            continue
         part = largest
         change = str(replace(config, batch_size=None, steps_per_execution=None))
         if own_steps == own:
@@ -110,45 +109,32 @@ def _tried(
             change = f"{config.steps_per_execution} steps a call"
         elif own_steps != config:
             continue
-        if config == own:
-            continue
-        remedy = Remedy(part, change, config=config, note=_problem_of(measured))
-        if measured.samples_per_second and not measured.is_disturbed:
-            rate, spread = beliefs.rate(config)
-            seconds = epoch.samples / rate
-            remedy = _measured(remedy, epoch, seconds, math.log1p(spread))
-        found[part].append(remedy)
+        runs = [trial.measurement for trial in readings if trial.config == config]
+        remedy = Remedy(part, change, config=config)
+        found[part].append(_measured(remedy, runs, epoch, context))
     for of_part in found.values():
         of_part.sort(key=lambda each: each.seconds or math.inf)
         yield from of_part[:_MOST_SHOWN]
 
 
-def _problem_of(measured: Measurement) -> str:
-    """Return why a trial shows no gain; "finished" if it may show one."""
-    if measured.is_disturbed:
-        return "tried, but other work disturbed it"
-    return measured.evidence.reason
-
-
 def _measured(
-    remedy: Remedy, epoch: Epoch, seconds: float, half_width: float
+    remedy: Remedy, runs: Sequence[Measurement], epoch: Epoch, context: SearchContext
 ) -> Remedy:
-    """Return a remedy with the seconds of an epoch; those given are without validation."""
-    seconds += epoch.parts["validation"]
-    factor = math.exp(half_width)
-    return replace(
-        remedy, seconds=seconds, low=seconds / factor, high=seconds * factor, note=""
-    )
-
-
-def _with_compiler(trial: Trial, epoch: Epoch, context: SearchContext) -> Remedy:
-    measured = trial.measurement
-    remedy = Remedy("step", "jit_compile=True", note=_problem_of(measured))
-    if not measured.steady_samples_per_second or measured.is_disturbed:
-        return remedy
-    seconds = epoch.parts["start"] + epoch.samples / measured.steady_samples_per_second
-    noise = math.hypot(noise_of(measured.spread), run_noise(context))
-    return _measured(remedy, epoch, seconds, confidence.deviations() * noise)
+    """Return a remedy with the seconds of an epoch that runs of it have read, or why none has."""
+    last = runs[-1]
+    valid = [run for run in runs if run.samples_per_second and not run.is_disturbed]
+    if not valid:
+        note = "tried, but other work disturbed it"
+        return replace(remedy, note=note if last.is_disturbed else last.evidence.reason)
+    # the interval is that of a single run, as the next one will be
+    middle = sorted(valid, key=lambda run: run.samples_per_second or 0.0)[
+        len(valid) // 2
+    ]
+    rate = middle.samples_per_second or 0.0
+    seconds = epoch.samples / rate + epoch.parts["validation"]
+    noise = math.hypot(noise_of(middle.spread), run_noise(context))
+    factor = math.exp(confidence.deviations() * noise)
+    return replace(remedy, seconds=seconds, low=seconds / factor, high=seconds * factor)
 
 
 def _untried(

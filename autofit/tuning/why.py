@@ -31,16 +31,16 @@ from autofit.tuning.remedies import LEAST_SHARE, explain
 from autofit.tuning.request import TuneRequest
 
 _MOST_CHANGES = 2
-# relative gain below which a change of the data's knobs is not tried
+# predicted gain in log rate (0.02 is 2 %) from which on a change is tried: the usual tolerance
 _LEAST_GAIN = 0.02
+# what Keras does between steps takes milliseconds: it does not matter beside a longer step
+_SHORT_STEP_SECONDS = 0.05
+# longest call of several steps: a trial takes several of them
+_LONGEST_CALL_SECONDS = 1.0
 # A change is tried until this time, plus twice what a trial takes up to its second step. The
 # question then ends within a minute, plus three times that.
 _SECONDS = 45.0
 _BEFORE_STEPS = (Phase.LOADING, Phase.OPENING, Phase.BUILDING, Phase.FIRST_STEP)
-# what Keras does between steps takes milliseconds: it does not matter beside a longer step
-_SHORT_STEP_SECONDS = 0.05
-# longest call of several steps
-_LONGEST_CALL_SECONDS = 1.0
 
 
 def why(request: TuneRequest, launcher: Launcher, emit: Emit) -> EpochRecord:
@@ -107,21 +107,22 @@ def _compiled(engine: Engine, problem: Problem) -> Trial | None:
     if epoch.cause_over(description.epochs) != "step":
         return None
     doing = Activity("timing the step with jit_compile", problem.baseline)
-    return engine.runner.measure(problem.baseline, doing, jit_compile=True)
+    return engine.runner.measure(
+        problem.baseline, doing, reads_epoch=True, jit_compile=True
+    )
 
 
 def _change(problem: Problem, readings: Sequence[Trial]) -> FitConfig | None:
     """Return a config that may shorten what takes most of an epoch, and has not been tried."""
-    baseline = problem.baseline
-    epoch = epoch_of(problem.description, baseline, readings)
+    epoch = epoch_of(problem.description, problem.baseline, readings)
+    if epoch.run.is_disturbed:
+        # a trial would measure the other work as well as the change
+        return None
     parts = epoch.parts
     # fewer workers start sooner
     waiting = parts["data"] + parts["contention"] + parts["start"]
     running = parts["step"] + parts["keras"]
     changes = [(waiting, _faster_input), (running, _longer_calls)]
-    if epoch.run.is_disturbed:
-        # a trial would measure the other work as well as the change
-        return None
     for seconds, change in sorted(changes, key=lambda pair: -pair[0]):
         if seconds >= LEAST_SHARE * epoch.seconds:
             config = change(problem, epoch, readings)
@@ -133,32 +134,40 @@ def _change(problem: Problem, readings: Sequence[Trial]) -> FitConfig | None:
 def _faster_input(
     problem: Problem, _: Epoch, readings: Sequence[Trial]
 ) -> FitConfig | None:
-    """Return the config that is predicted to be the fastest by other knobs of the data."""
-    baseline = problem.baseline
+    """Return the config that is predicted to be the fastest by other knobs of the data.
+
+    Return None if none is predicted to be faster than those that have run.
+    """
     kept: dict[str, Any] = {
-        knob: (getattr(baseline, knob),)
+        knob: (getattr(problem.baseline, knob),)
         for knob in problem.space.knobs()
         if knob in ("batch_size", STEPS_PER_EXECUTION)
     }
     space = replace(problem.space, **kept)
-    search = FrontierSearch(space, baseline, problem.context)
-    feasible, rates = search.outlook(readings)
-    if rates is None or not feasible.safe.any():
+    search = FrontierSearch(space, problem.baseline, problem.context)
+    feasible, predicted = search.outlook(readings)
+    if predicted is None:
         return None
-    tried = [rates.mean[~feasible.untried].max()] if not feasible.untried.all() else []
-    least = max(tried, default=-math.inf) + math.log1p(_LEAST_GAIN)
-    best = rates.mean[feasible.safe].max()
-    if best < least:
-        return None
-    # the cheapest of those that are about as fast
-    near = feasible.safe & (rates.mean >= max(least, best - _LEAST_GAIN))
-    return search.configs[int(near.argmax())]
+    log_rates = dict(zip(search.configs, predicted.mean, strict=True))
+    ran = {trial.config for trial in readings if trial.samples_per_second}
+    fastest = max((log_rates[config] for config in ran & set(log_rates)), default=0.0)
+    faster = {
+        config: log_rates[config]
+        for config, is_safe in zip(search.configs, feasible.safe, strict=True)
+        if is_safe and log_rates[config] >= fastest + _LEAST_GAIN
+    }
+    least = max(faster.values(), default=0.0) - _LEAST_GAIN
+    # the cheapest of those that are about as fast; it comes first
+    return next((config for config in faster if faster[config] >= least), None)
 
 
 def _longer_calls(
     problem: Problem, epoch: Epoch, readings: Sequence[Trial]
 ) -> FitConfig | None:
-    """Return the config with the most steps in a call, if steps are short."""
+    """Return the config with the most steps in a call, if steps are short.
+
+    That shows best what Keras does between steps, whatever is predicted.
+    """
     seconds = (epoch.parts["step"] + epoch.parts["keras"]) / epoch.steps
     choices = problem.space.steps_per_execution or ()
     most = min(_LONGEST_CALL_SECONDS / max(seconds, 1e-9), epoch.steps)
