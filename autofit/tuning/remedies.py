@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,11 +63,16 @@ def explain(
     epoch = epoch_of(description, baseline, readings)
     on_cpu = log.placement.device is None
     context = SearchContext(description, log.limits, log.machine.cores, on_cpu)
-    remedies = list(_tried(readings, epoch, context))
+    # a run of two epochs says little of its own scatter: all runs are precise to the same degree
+    within = statistics.harmonic_mean(
+        [noise_of(trial.measurement.spread) for trial in readings]
+    )
+    noise = math.hypot(within, run_noise(context))
+    remedies = list(_tried(readings, epoch, noise))
     if compiled is not None:
         by_compiler = Remedy("step", "jit_compile=True")
         runs = [compiled.measurement]
-        remedies.append(_measured(by_compiler, runs, epoch, context))
+        remedies.append(_measured(by_compiler, runs, epoch, noise))
     remedies += _untried({each.part for each in remedies}, epoch, context)
     return EpochRecord(
         **vars(epoch),
@@ -89,9 +95,7 @@ def _program(source: CallSource) -> str:
     return " ".join(names[:2]) if names[0] == "-m" else Path(names[0]).name
 
 
-def _tried(
-    readings: Sequence[Trial], epoch: Epoch, context: SearchContext
-) -> Iterator[Remedy]:
+def _tried(readings: Sequence[Trial], epoch: Epoch, noise: float) -> Iterator[Remedy]:
     """Yield the changes of one kind that have run, the best ones of each first."""
     own = epoch.config
     # other workers change all of these
@@ -111,16 +115,19 @@ def _tried(
             continue
         runs = [trial.measurement for trial in readings if trial.config == config]
         remedy = Remedy(part, change, config=config)
-        found[part].append(_measured(remedy, runs, epoch, context))
+        found[part].append(_measured(remedy, runs, epoch, noise))
     for of_part in found.values():
         of_part.sort(key=lambda each: each.seconds or math.inf)
         yield from of_part[:_MOST_SHOWN]
 
 
 def _measured(
-    remedy: Remedy, runs: Sequence[Measurement], epoch: Epoch, context: SearchContext
+    remedy: Remedy, runs: Sequence[Measurement], epoch: Epoch, noise: float
 ) -> Remedy:
-    """Return a remedy with the seconds of an epoch that runs of it have read, or why none has."""
+    """Return a remedy with the seconds of an epoch that runs of it have read, or why none has.
+
+    `noise` is the relative standard deviation of a run.
+    """
     last = runs[-1]
     valid = [run for run in runs if run.samples_per_second and not run.is_disturbed]
     if not valid:
@@ -132,7 +139,6 @@ def _measured(
     ]
     rate = middle.samples_per_second or 0.0
     seconds = epoch.samples / rate + epoch.parts["validation"]
-    noise = math.hypot(noise_of(middle.spread), run_noise(context))
     factor = math.exp(confidence.deviations() * noise)
     return replace(remedy, seconds=seconds, low=seconds / factor, high=seconds * factor)
 
