@@ -284,11 +284,9 @@ class FrontierSearch:
             # none of this space has run: what may be faster than the present config is worth one
             done = [self._nearest(self._baseline)]
             if not feasible.possible[done[0]]:
-                # nothing to compare with, as that does not run: what is fast and likely to fit
-                likely_rate = rates.mean + np.log(np.maximum(feasible.chance, _LEAST))
-                likely_rate = np.where(feasible.possible, likely_rate, -np.inf)
-                best = int(np.argmax(likely_rate))
-                return self._proposed(best, Reason.PROBE, feasible)
+                # nothing to compare with, as that does not run
+                probe = _fast_and_likely(rates, feasible)
+                return self._proposed(probe, Reason.PROBE, feasible)
         leader = max(done, key=rates.mean.__getitem__)
         lead, deviation = rates.lead_over(leader)
         new = feasible.possible
@@ -467,6 +465,12 @@ def difference(config: FitConfig, other: FitConfig) -> str:
                 f"{row.more if value > reference else row.less} {row.label}".strip()
             )
     return ", ".join(words)
+
+
+def _fast_and_likely(rates: Prediction, feasible: Feasible) -> int:
+    """Return the config with the highest rate, weighted by its chance to fit."""
+    likely_rate = rates.mean + np.log(np.maximum(feasible.chance, _LEAST))
+    return int(np.argmax(np.where(feasible.possible, likely_rate, -np.inf)))
 
 
 def _cheapest(value: Vector, configs: Mask) -> int:

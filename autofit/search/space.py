@@ -351,12 +351,10 @@ def build_space(
                 knob, asked[knob], autotunes=autotunes, replicas=replicas
             )
             continue
-        tried = {*defaults[knob]}
+        added = [present[knob]] if knob in present else []
         if autotunes and KNOBS[knob].autotunes:
-            tried.add(AUTOTUNE)
-        if knob in present:
-            tried.add(present[knob])
-        values[knob] = tuple(sorted(tried))
+            added.append(AUTOTUNE)
+        values[knob] = tuple(sorted({*defaults[knob], *added}))
     sizes = values.get("batch_size")
     if sizes == ():
         raise UsageError(

@@ -69,6 +69,8 @@ def describe(
     `named` are the knobs of its data, and `of_script` fields that are known of a script.
     """
     context = _with_defaults(context, loaded, named["data"])
+    # the data is opened, and its workers are tried, before there is a model: if they hang, it is
+    # not because of what the model has started
     data, held_out = open_data(context, loaded)
     knobs = data.knobs(named["data"])
     fork_problem = _fork_problem(context, data, knobs)
