@@ -62,6 +62,7 @@ def tune(
         Path | None, typer.Option(help="Write the result to this JSON file.")
     ] = None,
     batch_size: common.BatchSize = None,
+    max_seconds: common.MaxSeconds = None,
     storage: common.Storage = None,
     fresh: common.Fresh = False,
     wait: common.Wait = True,
@@ -85,6 +86,7 @@ def tune(
         try:
             given = overrides(
                 batch_size=batch_size,
+                max_seconds=max_seconds,
                 storage=storage,
                 launch=launch,
                 fresh=fresh,
@@ -191,15 +193,13 @@ def _save_failed(tune: FailedTune, output: Path) -> None:
 
 def _patches(result: Result, output: Path) -> Iterator[str]:
     """Write the diffs of a script's answers beside the result; yield their files."""
-    for name, answer in (
-        ("same_batch", result.same_batch),
-        ("fastest", result.fastest),
-    ):
-        if (
-            result.call_source.script
-            and answer is not None
-            and answer.code.startswith("---")
-        ):
+    if not result.call_source.script:
+        return
+    answers = {"same_batch": result.same_batch, "fastest": result.fastest}
+    if result.same_batch == result.fastest:
+        del answers["same_batch"]
+    for name, answer in answers.items():
+        if answer is not None and answer.code.startswith("---"):
             path = output.with_suffix(f".{name}.patch")
             result_files.write(answer.code, path)
             yield str(path)

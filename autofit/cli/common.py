@@ -67,6 +67,9 @@ BatchSize = Annotated[
 ]
 Storage = Annotated[str | None, typer.Option(metavar="URL", help=_TEXTS.get("storage"))]
 Launch = Annotated[str | None, typer.Option(metavar="HOW", help=_TEXTS.get("launch"))]
+MaxSeconds = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help=_TEXTS.get("max_seconds"))
+]
 Fresh = Annotated[
     bool,
     typer.Option("--fresh", help="Delete the stored trials of the same request first."),
@@ -82,6 +85,7 @@ def overrides(
     *,
     storage: str | None,
     batch_size: str | None = None,
+    max_seconds: float | None = None,
     launch: str | None = None,
     fresh: bool = False,
     wait: bool = True,
@@ -94,7 +98,14 @@ def overrides(
     options = _given(
         {"launch": launch, "fresh": fresh or None, "wait": None if wait else False}
     )
-    return _given({"batch_size": size, "storage": storage, "options": options or None})
+    return _given(
+        {
+            "batch_size": size,
+            "max_seconds": max_seconds,
+            "storage": storage,
+            "options": options or None,
+        }
+    )
 
 
 def script_of(

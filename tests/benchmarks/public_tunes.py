@@ -125,10 +125,10 @@ def time_grid(configs, time_of):
     return grid, COARSE_GRID * (statistics.mean(starts) + WARM_UP_SECONDS + SECONDS)
 
 
-def time_in_turn(finalists, time_of):
+def time_in_turn(finalists, time_of, rounds=RUNS):
     """The rates of configs that run in turn, each in another order than the last time."""
     rates = {config: [] for config in finalists}
-    for number in range(RUNS):
+    for number in range(rounds):
         for config in finalists if number % 2 else reversed(finalists):
             rates[config].append(time_of(config)[0])
     return {str(config): values for config, values in rates.items()}

@@ -55,6 +55,7 @@ _CELL_STYLES = {
     "failed": "bold red",
     "waiting": "dim",
 }
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _TRIAL_COLUMNS = (
     "trial",
     "batch",
@@ -177,19 +178,34 @@ def two_columns(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def summary(record: TuneRecord) -> Group:
-    """Return the answers of a tune, what is to say about them, and the lines to paste."""
+    """Return the answers of a tune, what is to say about them, and the lines to paste.
+
+    Of a script, what to change comes first.
+    """
     texts = advice(record)
     rows = [("baseline", texts.pop("baseline"))]
     code: list[RenderableType] = []
     for headline in headlines(record):
         rows.append((headline.label, str(headline)))
         rows += [("to adjust", sentence) for sentence in headline.adjustments]
-        lines = render(record, headline.answer)
-        code.append(f"\n{headline.use}:\n")
-        code.append(Text(lines, no_wrap=True, overflow="ignore"))
+        code += ["", f"{headline.use}:", ""]
+        code.append(_coloured(render(record, headline.answer)))
     rows += figures(record, record.fastest).items()
     rows += texts.items()
+    if record.call_source.script:
+        return Group(*code[1:], "", two_columns(rows))
     return Group(two_columns(rows), *code)
+
+
+def _coloured(code: str) -> Text:
+    """Colour the lines of a diff; other code has none that begin so."""
+    lines = []
+    for line in code.splitlines():
+        is_header = line.startswith(("---", "+++"))
+        lines.append(
+            Text(line, "bold" if is_header else _DIFF_STYLES.get(line[:1], ""))
+        )
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
 def summarise(record: TuneRecord, console: Console) -> None:

@@ -1,9 +1,12 @@
+import io
 from dataclasses import replace
 
 from autofit.api.result import Estimate, Result, SweepResult
 from autofit.records.result import Cell
 from autofit.report import columns
 from autofit.report.choice import advice
+from autofit.report.console.tables import Terminal, summary
+from autofit.report.html import page as html
 from tests.fakes import with_fields
 from tests.unit.report.conftest import summary_of
 from tests.unit.report.snapshots import matches_snapshot
@@ -79,6 +82,23 @@ def test_lines_to_paste_are_never_broken(record):
     )
     assert f"folder={folder!r}," in str(Result(**vars(long)))
     assert f"folder={folder!r}," in summary_of(long)
+
+
+def test_of_a_script_the_edit_comes_first_and_in_colour(record):
+    diff = "--- a.py\n+++ a.py\n@@ -1,1 +1,1 @@\n-batch = 32\n+batch = 64\n"
+    fastest = replace(record.fastest, code=diff)
+    source = replace(record.call_source, script="python a.py")
+    of_script = replace(record, call_source=source, fastest=fastest)
+    text = summary_of(of_script)
+    assert text.index("+batch = 64") < text.index("fastest")
+    console = Terminal(force_terminal=True, color_system="standard", file=io.StringIO())
+    with console.capture() as captured:
+        console.print(summary(of_script))
+    assert "\x1b[32m+batch = 64\x1b[0m" in captured.get()
+    assert "\x1b[31m-batch = 32\x1b[0m" in captured.get()
+    page = html.render(of_script)
+    assert '<span class="added">+batch = 64</span>' in page
+    assert '<span class="file">+++ a.py</span>' in page
 
 
 def test_a_sweep_prints_itself_as_its_table(sweep):
