@@ -314,7 +314,7 @@ def estimate(
     FILE, or else Keras's defaults. With --gpu, tells the largest batch that fits on GPUs that you
     do not have.
     """
-    with reporting_errors():
+    with reporting_errors(as_json=as_json):
         try:
             sizes = (
                 None

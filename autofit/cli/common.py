@@ -54,7 +54,10 @@ Fit = Annotated[
 ]
 Writes = Annotated[
     bool,
-    typer.Option("--writes", help="Let the script write files before it calls fit."),
+    typer.Option(
+        "--writes",
+        help="Let the script write, delete, connect and start programs before it calls fit.",
+    ),
 ]
 Result = Annotated[
     Path,

@@ -337,8 +337,7 @@ def build_space(
     defaults["batch_size"] = batch_grid(
         1, min(largest, sample_count or largest), replicas
     )
-    workers = range(int(not has_processes), max(2, min(_WORKERS[-1], 2 * cores)) + 1)
-    defaults["workers"] = {*_WORKERS, cores}.intersection(workers)
+    defaults["workers"] = _default_workers(cores, has_processes=has_processes)
     if stacks_steps and on_gpu:
         defaults[STEPS_PER_EXECUTION] = (
             *KNOBS[STEPS_PER_EXECUTION].values,
@@ -370,6 +369,12 @@ def build_space(
         present_size = present.get("batch_size", KERAS_DEFAULTS.batch_size)
         values["batch_size"] = _leaving_updates(sizes, most, present_size)
     return SearchSpace(**values)
+
+
+def _default_workers(cores: int, *, has_processes: bool) -> set[int]:
+    """Return the usual numbers of workers, up to twice the cores; 0 only of processes."""
+    most = max(2, min(_WORKERS[-1], 2 * cores))
+    return {*_WORKERS, cores}.intersection(range(int(not has_processes), most + 1))
 
 
 def _require_taken(asked: Iterable[str], taken: Sequence[str]) -> None:

@@ -135,6 +135,19 @@ def test_with_json_an_error_is_the_only_document_and_has_a_schema(folder, comman
     assert not validator.is_valid({})
 
 
+def test_an_estimate_with_json_says_as_json_what_is_wrong(folder):
+    done = RUN.invoke(app, ["estimate", "tune.yaml", "--batch-size", "8;16", "--json"])
+    assert done.exit_code == 2
+    assert "'8;16' is not allowed" in json.loads(done.stdout)["problem"]
+
+
+def test_the_seconds_of_a_tune_are_an_option(folder):
+    (folder / "tune.yaml").write_text(GOOD)
+    done = RUN.invoke(app, ["tune", "tune.yaml", "--max-seconds", "0"])
+    assert done.exit_code == 2
+    assert "max_seconds" in done.stderr
+
+
 def test_a_saved_result_is_explained_without_a_trial(folder):
     done = RUN.invoke(app, ["why", str(RESULT), "--json"])
     assert done.exit_code == 0, done.output
