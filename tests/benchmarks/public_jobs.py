@@ -1,4 +1,4 @@
-"""Five public programs, rebuilt from what they publish: layers, sizes, batch size and input.
+"""Six public programs, rebuilt from what they publish: layers, sizes, batch size and input.
 
 Their data is made here. Each job with its program, its input and its batch size:
 
@@ -12,8 +12,14 @@ Their data is made here. Each job with its program, its input and its batch size
               `PyDataset`, `.npy` files, 32
     cats      F. Chollet, "image classification models using very little data"
               `ImageDataGenerator` on files, 16
+    pictures  keras.io, "PyDataset" (its example), and a small convnet
+              `PyDataset`, JPEG files that Python decodes and resizes, 32
+
+`AUTOFIT_PUBLIC_JOBS` names the folder of their files, where a process has a temporary folder of its
+own.
 """
 
+import math
 import os
 import pathlib
 import tempfile
@@ -23,7 +29,10 @@ import numpy as np
 from keras import layers
 from PIL import Image
 
-FILES = pathlib.Path(tempfile.gettempdir()) / f"autofit-public-{os.getuid()}"
+FILES = pathlib.Path(
+    os.environ.get("AUTOFIT_PUBLIC_JOBS")
+    or f"{tempfile.gettempdir()}/autofit-public-{os.getuid()}"
+)
 PHOTOGRAPHS = sorted(
     (pathlib.Path(__file__).parents[2] / "examples" / "data").glob("*.jpg")
 )
@@ -169,6 +178,36 @@ def cats(batch_size=16, workers=1, max_queue_size=10, use_multiprocessing=False)
     batches.max_queue_size = max_queue_size
     batches.use_multiprocessing = use_multiprocessing
     return batches
+
+
+def pictures_model():
+    maps = [
+        layers.Conv2D(width, 3, strides=2, activation="relu") for width in (8, 16, 32)
+    ]
+    network = keras.Sequential(
+        [keras.Input((200, 200, 3)), *maps, layers.GlobalAveragePooling2D()]
+    )
+    network.add(layers.Dense(2, "softmax"))
+    network.compile("adam", "sparse_categorical_crossentropy")
+    return network
+
+
+class Pictures(keras.utils.PyDataset):
+    """1,000 JPEG files of 400 x 300 pixels in two classes: decoded, resized."""
+
+    def __init__(self, batch_size=32, **kwargs):
+        super().__init__(**kwargs)
+        self.batch_size = batch_size
+        files = sorted(_folder("cats", _write_pictures).glob("*/*.jpg"))
+        self.files = np.random.default_rng(0).permutation(files)[:1000]
+
+    def __len__(self):
+        return math.ceil(len(self.files) / self.batch_size)
+
+    def __getitem__(self, index):
+        batch = self.files[index * self.batch_size : (index + 1) * self.batch_size]
+        x = [np.asarray(Image.open(file).resize((200, 200))) / 255 for file in batch]
+        return np.array(x, "float32"), np.array([f.parent.name == "dog" for f in batch])
 
 
 def _folder(name, write):
