@@ -3,6 +3,7 @@
     python tests/benchmarks/scripts.py                    print the frozen table
     python tests/benchmarks/scripts.py --run FOLDER       tune the scripts of a folder, in turn
     python tests/benchmarks/scripts.py --gains FOLDER     time eight before and after the patch
+                                      [--only NAME]       or one of them
 
 Method. FOLDER has two folders. `examples/` is that of github.com/keras-team/keras-core at 3a464f90.
 The rule, fixed before the first run: all scripts there that call `fit` and download nothing but the
@@ -71,6 +72,8 @@ GAINS = (
     "others/blackhypothesis/using_calbacks.py",
     "others/ma-xiaodong/02_reuters.py",
 )
+# whose patch is printed
+IN_FULL = "others/Casey1203/autoencoder.py"
 
 
 def chosen(folder):
@@ -222,6 +225,7 @@ def gain(path, folder):
         return {
             **row,
             "patched": applied.returncode == 0,
+            "patch": patch,
             "own": own,
             "config": config,
             "told": record["fastest"]["speedup"],
@@ -230,13 +234,15 @@ def gain(path, folder):
         }
 
 
-def gains(folder):
-    """Time eight scripts before and after the patch."""
-    rows = []
+def gains(folder, only):
+    """Time eight scripts, or one of them, before and after the patch."""
+    frozen = json.loads(FROZEN.read_text()).get("gains", ())
+    rows = {row["script"]: row for row in frozen}
     for name in GAINS:
-        rows.append(gain(folder / name, folder))
-        freeze("gains", rows)
-        print(gain_of(rows[-1]), flush=True)
+        if only in name:
+            rows[name] = gain(folder / name, folder)
+            freeze("gains", list(rows.values()))
+            print(gain_of(rows[name]), flush=True)
 
 
 def freeze(part, rows):
@@ -280,11 +286,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--gains", metavar="FOLDER", type=pathlib.Path)
+    parser.add_argument("--only", metavar="NAME", default="")
     arguments = parser.parse_args()
     if arguments.run:
         run(arguments.run)
     elif arguments.gains:
-        gains(arguments.gains)
+        gains(arguments.gains, arguments.only)
     frozen = json.loads(FROZEN.read_text())
     for row in frozen["scripts"]:
         print(row_of(row))
@@ -303,6 +310,13 @@ def main():
     print(f"{len(frozen['scripts']) - len(rows)} fail in plain python here\n")
     for row in frozen.get("gains", ()):
         print(gain_of(row))
+    for row in frozen.get("gains", ()):
+        if row["script"] == IN_FULL:
+            print(f"\n{OTHERS['Casey1203']}; it was tuned in {row['seconds']} s")
+            for when in ("before", "after"):
+                rates = (f"{rate:,.0f}" for rate in row[when])
+                print(f"samples a second {when} the patch: {', '.join(rates)}")
+            print(f"\n{row['patch']}", end="")
 
 
 if __name__ == "__main__":
