@@ -195,11 +195,12 @@ def _patches(result: Result, output: Path) -> Iterator[str]:
     """Write the diffs of a script's answers beside the result; yield their files."""
     if not result.call_source.script:
         return
-    answers = {"same_batch": result.same_batch, "fastest": result.fastest}
-    if result.same_batch == result.fastest:
-        del answers["same_batch"]
+    answers = {"fastest": result.fastest}
+    own = result.same_batch
+    if own is not None and own.config != result.fastest.config:
+        answers = {"same_batch": own, **answers}
     for name, answer in answers.items():
-        if answer is not None and answer.code.startswith("---"):
+        if answer.code.startswith("---"):
             path = output.with_suffix(f".{name}.patch")
             result_files.write(answer.code, path)
             yield str(path)

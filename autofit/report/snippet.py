@@ -56,6 +56,13 @@ def render(record: TuneRecord, answer: Answer | None = None) -> str:
     return code
 
 
+def kind_of(line: str) -> str:
+    """Return what a line of a diff is: file, added, removed or place; "" for any other line."""
+    if line.startswith(("---", "+++")):
+        return "file"
+    return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "")
+
+
 def _head(record: TuneRecord) -> list[str]:
     """Return what precedes the model: the environment, imports and settings of Keras."""
     source = record.call_source

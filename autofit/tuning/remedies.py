@@ -27,8 +27,8 @@ LEAST_SHARE = 0.1
 # of those of one kind that a saved tune has tried
 _MOST_SHOWN = 2
 _LARGEST_BATCH = 2**16
-# Of the seconds of an epoch: two epochs alone would often say more. Plain runs of nine in ten
-# scripts differed by less (measured on busy cores).
+# Largest relative standard deviation that a run is said to have. A run of two short epochs would
+# often claim more, but plain runs of ten changed scripts in eleven differed by less (measured).
 _MOST_NOISE = 0.2
 # what would help, and the share of the part that it saves, if that is certain
 _CHANGES: dict[PartName, tuple[str, float]] = {

@@ -25,7 +25,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -36,6 +35,7 @@ from public_tunes import (
     interval,
     ratio_of,
     run_and_freeze,
+    run_tune,
     time_grid,
     time_in_turn,
 )
@@ -144,26 +144,10 @@ def neighbour(seed):
 def tune(name):
     """Run `autofit tune` on a job as a user does; returns the result and its wall-clock seconds."""
     job = JOBS[name]
-    executable = pathlib.Path(sys.executable).with_name("autofit")
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
         (folder / "job.yaml").write_text(job.document(name))
-        files = ["--output", "result.json", "--storage", "trials.db"]
-        command = [
-            executable,
-            "tune",
-            job.file or "job.yaml",
-            *files,
-            "--fresh",
-            "--quiet",
-        ]
-        started = time.perf_counter()
-        process = subprocess.run(
-            command, check=False, cwd=folder, capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - started
-        if process.returncode:
-            raise SystemExit(process.stdout + process.stderr)
+        seconds = run_tune(job.file or "job.yaml", folder)
         return result_files.load(folder / "result.json"), seconds
 
 

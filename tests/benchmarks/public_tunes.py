@@ -83,33 +83,30 @@ def tune(job):
         "baseline": own_config(job).values(),
     }
     with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "job.yaml").write_text(
-            json.dumps(document)
-        )  # which is YAML
-        command = [
-            "tune",
-            "job.yaml",
-            "--output",
-            "result.json",
-            "--storage",
-            "trials.db",
-            "--fresh",
-            "--quiet",
-        ]
-        started = time.perf_counter()
-        executable = pathlib.Path(sys.executable).with_name("autofit")
-        process = subprocess.run(
-            [executable, *command],
-            check=False,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
-        if process.returncode:
-            raise SystemExit(process.stdout + process.stderr)
-        return json.loads(
-            (pathlib.Path(folder) / "result.json").read_text()
-        ), time.perf_counter() - started
+        # which is YAML
+        (pathlib.Path(folder) / "job.yaml").write_text(json.dumps(document))
+        seconds = run_tune("job.yaml", folder)
+        return json.loads((pathlib.Path(folder) / "result.json").read_text()), seconds
+
+
+def run_tune(file, folder):
+    """Run `autofit tune` on a file, in a folder, with a fresh storage; returns its seconds.
+
+    It writes result.json there.
+    """
+    executable = pathlib.Path(sys.executable).with_name("autofit")
+    options = ["--output", "result.json", "--storage", "trials.db", "--fresh"]
+    started = time.perf_counter()
+    process = subprocess.run(
+        [executable, "tune", file, *options, "--quiet"],
+        check=False,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    if process.returncode:
+        raise SystemExit(process.stdout + process.stderr)
+    return time.perf_counter() - started
 
 
 def time_grid(configs, time_of):

@@ -33,7 +33,13 @@ from typing import NamedTuple
 import optuna
 import public_jobs
 from plain_keras import arguments_of, time_fit, timed
-from public_tunes import best_in_turn, ratio_of, run_and_freeze, time_in_turn
+from public_tunes import (
+    best_in_turn,
+    ratio_of,
+    run_and_freeze,
+    run_tune,
+    time_in_turn,
+)
 
 from autofit.records.knobs import FitConfig
 from autofit.storage import result_files
@@ -141,24 +147,7 @@ def tune(name, way):
         (folder / "job.yaml").write_text(json.dumps(document))
         shutil.copy(SCRIPTS / f"{name}.py", folder)
         file = "job.yaml" if way == "functions" else f"{name}.py"
-        command = [
-            pathlib.Path(sys.executable).with_name("autofit"),
-            "tune",
-            file,
-            "--output",
-            "result.json",
-            "--storage",
-            "trials.db",
-            "--fresh",
-            "--quiet",
-        ]
-        started = time.perf_counter()
-        process = subprocess.run(
-            command, check=False, cwd=folder, capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - started
-        if process.returncode:
-            raise SystemExit(process.stdout + process.stderr)
+        seconds = run_tune(file, folder)
         record = result_files.load(folder / "result.json")
     runs = [*record.trials, *record.runs]
     return {

@@ -38,7 +38,7 @@ from autofit.report.columns import (
     peak_share,
     trial_rows,
 )
-from autofit.report.snippet import render
+from autofit.report.snippet import kind_of, render
 
 # characters: the narrowest common terminal
 _PLAIN_WIDTH = 80
@@ -55,7 +55,7 @@ _CELL_STYLES = {
     "failed": "bold red",
     "waiting": "dim",
 }
-_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_DIFF_STYLES = {"file": "bold", "added": "green", "removed": "red", "place": "cyan"}
 _TRIAL_COLUMNS = (
     "trial",
     "batch",
@@ -199,12 +199,9 @@ def summary(record: TuneRecord) -> Group:
 
 def _coloured(code: str) -> Text:
     """Colour the lines of a diff; other code has none that begin so."""
-    lines = []
-    for line in code.splitlines():
-        is_header = line.startswith(("---", "+++"))
-        lines.append(
-            Text(line, "bold" if is_header else _DIFF_STYLES.get(line[:1], ""))
-        )
+    lines = [
+        Text(line, _DIFF_STYLES.get(kind_of(line), "")) for line in code.splitlines()
+    ]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 

@@ -80,6 +80,7 @@ def _fill(template: str, record: Record, **shown: Any) -> str:
         # of a subclass is markup that is marked as safe
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
+    environment.filters["kind_of"] = snippet.kind_of
     content = _sweep(record) if isinstance(record, SweepRecord) else _tune(record)
     rows = content["rows"]
     used = [

@@ -259,8 +259,8 @@ def _train(
             data, bench.options, spec, execution, rates.expected
         )
     is_whole = False
-    # `fit` validates only when an epoch ends, so the one before a validation is no longer than what
-    # warms up the step
+    # `fit` validates only when an epoch ends, so the epoch before a validation has just the steps
+    # that warm up the model
     short_steps = _FIRST_EPOCH_STEPS
     if isinstance(epochs, Epochs):
         is_whole = epochs.are_whole
