@@ -13,7 +13,7 @@ from autofit.api.tune_script import describe
 from autofit.records.knobs import FitConfig
 from autofit.workload.script.given import edits_for
 from tests.commands import run
-from tests.script.scripts import PLACES
+from tests.script.scripts import HEAD, PLACES
 
 STEPS = re.compile(r"(\d+)/\1\D")
 
@@ -43,6 +43,29 @@ def test_the_place_is_found_and_its_patch_changes_the_batch(way, tmp_path, monke
     trained = run(sys.executable, "train.py", *edits.options, folder=tmp_path)
     assert trained.returncode == 0, trained.stderr
     assert STEPS.findall(trained.stdout)[-1] == "4", trained.stdout
+
+
+@pytest.mark.parametrize("passed", ["**kwargs", ""])
+def test_a_dataset_that_the_call_makes_gets_keywords_if_its_class_passes_them_on(
+    passed, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        HEAD
+        + "class Data(keras.utils.PyDataset):\n"
+        + "    def __init__(self, batch_size, **kwargs):\n"
+        + f"        super().__init__({passed})\n"
+        + "        self.batch_size = batch_size\n\n"
+        + "    def __len__(self):\n        return 16\n\n"
+        + "    def __getitem__(self, index):\n"
+        + "        return x[: self.batch_size], y[: self.batch_size]\n\n"
+        + "model.fit(Data(32))\n"
+    )
+    places = describe({"script": "train.py"}).places
+    config = FitConfig(batch_size=64, workers=2, max_queue_size=4)
+    diff = edits_for(places, config).diff(str(tmp_path))
+    added = ", workers=2, max_queue_size=4" if passed else ""
+    assert f"+model.fit(Data(64{added}))\n" in diff
 
 
 def test_git_takes_the_patch_as_well(tmp_path):

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from autofit.backends.protocol import WaitForEnd
@@ -38,6 +39,12 @@ _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 # short ones; the first does not count, as it starts with the call of `fit`
 _FEWEST_EPOCHS = 3
 _MOST_EPOCHS = 10
+# On TensorFlow about each fifth epoch begins late, by at most its own length: the end of a
+# `tf.data` iterator may wait for the thread that tunes its pipeline (measured on TensorFlow 2.21;
+# never with `tf.data.Options().autotune.enabled = False`). Of so many whole epochs the median is on
+# time.
+_WHOLE_EPOCHS = 4
+_LATE_RATIO = 1.5  # of an epoch that does not count in the scatter, to the median
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
 # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
@@ -133,7 +140,8 @@ class StepClock:
     #
     # The end of an epoch is not counted: the workers have no batches left to make, so the steps
     # have the whole machine. The end-to-end rate is therefore measured in a run that is
-    # interrupted.
+    # interrupted. Of arrays, which `fit` gets as a whole, several epochs may pass: if `fit` waits
+    # for each step, the time to the end of an epoch's first step does not count.
 
     batch_samples: int  # in a step, which is one call of the train function
     # longest steady part; the run ends earlier once the spread is small enough
@@ -173,6 +181,10 @@ class StepClock:
         self._next_awaited = 0
         self.steps_done = 0
         self._done = 0.0  # the same, with short steps as shares
+        self._ended: End = 0.0, 0.0  # the last step, if `fit` waited for it
+        self._left_out: End = 0.0, 0.0  # first steps of epochs
+        self._epoch_began = 0  # after so many steps
+        self._is_first_of_epoch = False
         self._warm_steps: int | None = None
         self._compiled_before = 0.0
         self._last_step = self.steps
@@ -189,6 +201,8 @@ class StepClock:
         self._done += share
         if self.taken is not None:
             self._done = int(self.taken) / self.batch_samples
+        if wait_for_end is None:
+            self._leave_out_start_of_epoch()
         # what a run of few steps takes must not count for the next phase
         if self.steps_done in (1, self.steps):
             _wait(wait_for_end)
@@ -217,11 +231,23 @@ class StepClock:
             self.done = self.steps_done >= self._last_step
 
     def epoch_ended(self) -> None:
-        """Do nothing: steps count in whichever epoch they are."""
+        """Leave out the first step of the next epoch, unless epochs have hardly more steps."""
+        epoch_steps = self.steps_done - self._epoch_began
+        self._is_first_of_epoch = epoch_steps > _FEWEST_STEPS
+        self._epoch_began = self.steps_done
 
     def rate(self) -> SteadyRate:
         """Return the rate of the steady steps; raise `ValueError` if fewer than two have ended."""
         return steady_rate(self._ends[:], self.batch_samples)
+
+    def _leave_out_start_of_epoch(self) -> None:
+        now = time.perf_counter()
+        if self._is_first_of_epoch:
+            self._is_first_of_epoch = False
+            ended, done = self._ended
+            seconds, steps = self._left_out
+            self._left_out = seconds + now - ended, steps + self._done - done
+        self._ended = now, self._done
 
     def _note_end(self, wait_for_end: WaitForEnd) -> None:
         # If `fit` dispatches steps asynchronously, a thread waits for some of them, at least one in
@@ -249,7 +275,8 @@ class StepClock:
 
     def _add_end(self, count: float, wait_for_end: WaitForEnd = None) -> None:
         _wait(wait_for_end)
-        self._ends.append((time.perf_counter(), count))
+        seconds, steps = self._left_out
+        self._ends.append((time.perf_counter() - seconds, count - steps))
 
     def _is_warm(self) -> bool:
         seconds = time.perf_counter() - self._first_end
@@ -289,10 +316,10 @@ class Epochs:
     # Keras starts workers, iterators and buffers anew in every epoch of one `fit`; epochs end as
     # the user's do: with the data, or after `steps_per_epoch`, for which Keras keeps the iterator.
     #
-    #     an epoch of steady training    what is timed               rate
-    #     shorter than the run's timing  whole epochs                samples / seconds of an epoch
-    #     longer                         gaps, between short epochs  samples / (seconds + gap)
-    #     so long that no gap matters    nothing                     steady rate
+    #     an epoch of steady training   what is timed               rate
+    #     short: four fit into the run  whole epochs                samples / median of the seconds
+    #     longer                        gaps, between short epochs  samples / (seconds + gap)
+    #     so long that no gap matters   nothing                     steady rate
     #
     # A gap is the time from the end of an epoch's last call of the train function to the end of the
     # next epoch's first, less one steady call.
@@ -342,9 +369,14 @@ class Epochs:
             return {"epoch_gap_unread": ENDED}
         seconds = self.samples / steady.samples_per_second
         if self.are_whole:
-            whole = steady_rate(self._ends, self.samples)
-            gap = whole.step_seconds - seconds
-            spread = whole.spread
+            epochs = [later - end for (end, _), (later, _) in pairwise(self._ends)]
+            median = statistics.median_low(epochs)
+            on_time = [each for each in epochs if each <= _LATE_RATIO * median]
+            ends = enumerate(accumulate(on_time, initial=0.0))
+            spread = steady_rate(
+                [(end, done) for done, end in ends], self.samples
+            ).spread
+            gap = median - seconds
         else:
             gap = max(0.0, statistics.median(self._gaps) - steady.step_seconds)
             spread = steady.spread * seconds / (seconds + gap)
@@ -383,7 +415,7 @@ def planned_epochs(
     seconds = samples / rate if rate else spec.measure_seconds
     if seconds > spec.longest_epoch_seconds:
         return f"an epoch takes more than {spec.longest_epoch_seconds:,.0f} s"
-    is_whole = seconds < spec.measure_seconds
+    is_whole = _WHOLE_EPOCHS * seconds < spec.measure_seconds
     if length is not None and not keeps_iterator and is_whole:
         arguments = data.epoch_arguments(length, math.ceil(MOST_STEPS / length))
         full_samples = length * data.batch_samples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import functools
 import inspect
 import re
@@ -82,6 +83,23 @@ class Call:
         if not self.node.args or isinstance(self.node.args[0], ast.Starred):
             return None
         return self.node.args[0]
+
+    def with_keyword_of_data(self, made: type, name: str, value: Any) -> Place | None:
+        """Return the place of a keyword argument where the call of `fit` makes its data, of a class
+        that passes other arguments to Keras's; None if it does not.
+        """
+        data = self.data
+        if not isinstance(data, ast.Call) or name_of(data.func) != made.__name__:
+            return None
+        code = inspect.getattr_static(made, "__init__").__code__
+        takes_others = code.co_flags & inspect.CO_VARKEYWORDS
+        # any call with **kwargs: one that swallows them would end the tune
+        passed = {each.opname for each in dis.get_instructions(code)}
+        # several keywords need an argument before them
+        has_arguments = data.args or data.keywords
+        if not takes_others or "CALL_FUNCTION_EX" not in passed or not has_arguments:
+            return None
+        return Call(self.file, self.tree, data).with_keyword(name, value)
 
     def with_attribute(
         self, target: ast.expr | None, name: str, value: Any
@@ -243,6 +261,7 @@ def _found_in(
             added = None
             if call is not None:
                 added = call.with_attribute(call.data, name, value)
+                added = added or call.with_keyword_of_data(type(x), name, value)
             found[name] = place_of(value, added)
         return found
     if inspect.isgenerator(x) and x.gi_frame is not None:

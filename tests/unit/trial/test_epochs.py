@@ -28,10 +28,10 @@ def trained(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(step_clock.time, "perf_counter", lambda: now[0])
 
-    def trained(samples, seconds, *, count=10, are_whole=True, waits=False):
+    def trained(samples, seconds, *, count=10, are_whole=True, waits=False, late=()):
         clock = Epochs({}, 5, samples, seconds, are_whole=are_whole)
         while not clock.done and count:
-            now[0] += 1.0
+            now[0] += 2.0 if count in late else 1.0
             count -= 1
             for _ in range(5):
                 over = (
@@ -62,6 +62,7 @@ def test_whole_epochs_are_timed_from_the_end_of_the_first_unless_a_callback_ends
     assert steps == 4 * 5
     assert read["samples_per_second"] == pytest.approx(100 / 1.1)
     assert read["epoch_gap_seconds"] == pytest.approx(1.0)
+    assert trained(100, 6.0, late={9, 7})[1] == pytest.approx(read)
     assert trained(100, 2.5, count=2)[1] == {"epoch_gap_unread": step_clock.ENDED}
 
 
@@ -83,7 +84,7 @@ FORTY = {"options": {"steps_per_epoch": 40}}
 @pytest.mark.parametrize(
     ("length", "given", "planned"),
     [
-        (100, {}, {"are_whole": True, "steps": 100, "samples": 2000}),  # short epochs
+        (30, {}, {"are_whole": True, "steps": 30, "samples": 600}),  # short epochs
         (
             1000,
             {},

@@ -142,6 +142,19 @@ def test_a_short_step_counts_as_its_share(clock_time):
     assert clock.rate().samples_per_second == pytest.approx(5 * 8 / 0.2, rel=0.05)
 
 
+@pytest.mark.parametrize(("steps", "rate"), [(20, 80.0), (2, 16.0)])
+def test_the_beginning_of_an_epoch_does_not_count_unless_epochs_have_few_steps(
+    clock_time, steps, rate
+):
+    clock = StepClock(8, measure_seconds=6.0)
+    for number in range(100):
+        clock_time[0] += 0.1 if number % steps else 0.9
+        clock.step_ended()
+        if number % steps == steps - 1:
+            clock.epoch_ended()
+    assert clock.rate().samples_per_second == pytest.approx(rate, rel=0.01)
+
+
 def test_of_steps_that_go_on_the_ends_are_noted_when_they_are_over():
     over = [threading.Event() for _ in range(64)]
     clock = StepClock(10, 100.0, warm_up=1)

@@ -16,7 +16,7 @@ QUEUE, NO_QUEUE = FitConfig(None, 2, 4, False), FitConfig(None, 1, 10, False)
 LONG = 100_000  # batches
 # epochs of which only the gaps between them are read, and epochs that are timed whole
 READS_EPOCHS = {"longest_epoch_seconds": 1e9}
-SHORT_EPOCHS = {**READS_EPOCHS, "length": 40, "compute_samples_per_second": 1e3}
+SHORT_EPOCHS = {**READS_EPOCHS, "length": 20, "compute_samples_per_second": 1e3}
 ALONE = ["first_step compute_alone", "input_alone"]
 
 
