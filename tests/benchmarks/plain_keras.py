@@ -1,15 +1,16 @@
 """Time Keras's `fit` without autofit: a config of a public program, in a process of its own.
 
 A callback notes when each call of the train function ends. Counted are the steps after 2 s, for 3 s
-and 8 steps at least; an epoch's first five and its last call are left out. With a queue, whole
-epochs are counted instead, for 3 s at least: between two epochs a queue fills while no step runs,
-and its batches would then count as if they had taken no time.
+and 8 steps at least; an epoch's first five and its last call are left out. With a queue, or fewer
+than three calls in an epoch, whole epochs are counted instead, for 3 s at least: between two epochs
+a queue fills while no step runs, and its batches would then count as if they had taken no time.
 """
 
 import contextlib
 import importlib
 import inspect
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -21,6 +22,7 @@ WARM_UP_SECONDS = 2.0
 SECONDS = 3.0
 STEPS = 8
 LEFT_OUT = 5
+FEWEST_CALLS = 3  # of an epoch whose calls are counted
 
 
 # not an error; Keras takes a StopIteration for the end of the data
@@ -38,6 +40,15 @@ def arguments_of(make, config):
     made = make()
     parts = made if isinstance(made, tuple) else (made,)
     return {**dict(zip(("x", "y"), parts, strict=False)), **config}
+
+
+def length_of(x, y=None, *, batch_size):
+    """The batches and the samples of an epoch."""
+    if y is not None:
+        return math.ceil(len(x) / batch_size), len(x)
+    last = len(x) - 1
+    inputs, *_ = x[last] if hasattr(x, "__getitem__") else next(iter(x.skip(last)))
+    return len(x), last * batch_size + len(inputs)
 
 
 def time_fit(model, arguments, config):
@@ -87,19 +98,19 @@ def time_fit(model, arguments, config):
             if seconds >= SECONDS:
                 raise Enough
 
-    has_queue = bool(config.get("workers"))
-    if has_queue:
-        batches = arguments["x"]
-        epoch_samples = (len(batches) - 1) * config["batch_size"] + len(
-            batches[len(batches) - 1][0]
-        )
+    length, epoch_samples = length_of(
+        arguments["x"], arguments.get("y"), batch_size=config["batch_size"]
+    )
+    is_by_calls = length >= FEWEST_CALLS * model.steps_per_execution
+    if config.get("workers"):  # a queue
+        is_by_calls = False
     started = time.perf_counter()
     with contextlib.suppress(Enough):
         model.fit(
             **arguments,
             epochs=10_000,
             verbose=0,
-            callbacks=[WholeEpochs() if has_queue else Ends()],
+            callbacks=[Ends() if is_by_calls else WholeEpochs()],
         )
     return {
         "rate": steps * config["batch_size"] / seconds,
