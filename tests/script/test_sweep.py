@@ -43,7 +43,7 @@ def test_a_queue_without_effect_keeps_the_length_that_the_script_gives_it(tmp_pa
     (tmp_path / "tune.yaml").write_text(
         "script: train.py\nmax_trials: 2\nstorage: trials.db\n"
         "space: {batch_size: [32], workers: [1, 2], max_queue_size: [7], "
-        "steps_per_execution: [1]}\n"
+        "use_multiprocessing: [false], steps_per_execution: [1]}\n"
     )
     done = run(AUTOFIT, "tune", "tune.yaml", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
