@@ -16,7 +16,6 @@ HERE = pathlib.Path(__file__).parent
     "name",
     [
         "backend_rates",
-        "beside",
         "inputs",
         "live_tunes",
         "memory",
@@ -26,6 +25,7 @@ HERE = pathlib.Path(__file__).parent
         "scripts",
         "search",
         "slow_epochs",
+        "three_programs",
         "whole_tunes",
     ],
 )
