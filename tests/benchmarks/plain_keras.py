@@ -101,16 +101,15 @@ def time_fit(model, arguments, config):
     length, epoch_samples = length_of(
         arguments["x"], arguments.get("y"), batch_size=config["batch_size"]
     )
-    is_by_calls = length >= FEWEST_CALLS * model.steps_per_execution
-    if config.get("workers"):  # a queue
-        is_by_calls = False
+    has_queue = bool(config.get("workers"))
+    has_calls = length >= FEWEST_CALLS * model.steps_per_execution
     started = time.perf_counter()
     with contextlib.suppress(Enough):
         model.fit(
             **arguments,
             epochs=10_000,
             verbose=0,
-            callbacks=[Ends() if is_by_calls else WholeEpochs()],
+            callbacks=[Ends() if has_calls and not has_queue else WholeEpochs()],
         )
     return {
         "rate": steps * config["batch_size"] / seconds,

@@ -39,12 +39,11 @@ _FEWEST_WARM_UP_STEPS = 2  # the step that is traced, and one more
 # short ones; the first does not count, as it starts with the call of `fit`
 _FEWEST_EPOCHS = 3
 _MOST_EPOCHS = 10
-# On TensorFlow about each fifth epoch begins late, by at most its own length: the end of a
-# `tf.data` iterator may wait for the thread that tunes its pipeline (measured on TensorFlow 2.21;
-# never with `tf.data.Options().autotune.enabled = False`). Of so many whole epochs the median is on
-# time.
+# Fewest whole epochs whose median is a rate. On TensorFlow about one epoch in five begins late, by
+# at most its own length: the end of a `tf.data` iterator may wait for the thread that tunes its
+# pipeline (measured on TensorFlow 2.21; never with `tf.data.Options().autotune.enabled = False`).
 _WHOLE_EPOCHS = 4
-_LATE_RATIO = 1.5  # of an epoch that does not count in the scatter, to the median
+_LATE_RATIO = 1.5  # an epoch this many times the median is late; the scatter is that of the others
 _GAPS_SECONDS = 0.5  # of short epochs that are enough
 _FEWEST_CALLS = 2  # of the train function in a short epoch
 # of a run: more than it needs, but few enough for Keras to shuffle their indices quickly
@@ -183,7 +182,7 @@ class StepClock:
         self._done = 0.0  # the same, with short steps as shares
         self._ended: End = 0.0, 0.0  # the last step, if `fit` waited for it
         self._left_out: End = 0.0, 0.0  # first steps of epochs
-        self._epoch_began = 0  # after so many steps
+        self._epoch_began = 0  # steps done before this epoch
         self._is_first_of_epoch = False
         self._warm_steps: int | None = None
         self._compiled_before = 0.0
@@ -352,9 +351,9 @@ class Epochs:
         self._ends.append((self._end(), len(self._ends)))
         self._is_first = True
         seconds = self._ends[-1][0] - self._ends[0][0]
-        self.done = (
-            len(self._ends) >= _FEWEST_EPOCHS and seconds >= self.measure_seconds
-        )
+        # the first one begins with the call of `fit`
+        fewest = 1 + _WHOLE_EPOCHS if self.are_whole else _FEWEST_EPOCHS
+        self.done = len(self._ends) >= fewest and seconds >= self.measure_seconds
 
     # of the last call
     def _end(self) -> float:
@@ -373,9 +372,8 @@ class Epochs:
             median = statistics.median_low(epochs)
             on_time = [each for each in epochs if each <= _LATE_RATIO * median]
             ends = enumerate(accumulate(on_time, initial=0.0))
-            spread = steady_rate(
-                [(end, done) for done, end in ends], self.samples
-            ).spread
+            whole = steady_rate([(end, done) for done, end in ends], self.samples)
+            spread = whole.spread
             gap = median - seconds
         else:
             gap = max(0.0, statistics.median(self._gaps) - steady.step_seconds)
