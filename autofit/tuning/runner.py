@@ -292,12 +292,15 @@ def _has_long_epochs(run: Measurement) -> bool:
 
 
 def _with_gap(run: Measurement, earlier: Sequence[Measurement]) -> Measurement:
-    """Return a run at its rate over epochs, with the median of the gaps that earlier ones read."""
+    """Return a run at its rate over epochs, with the median of the gaps that earlier ones read.
+
+    Of two, that is the shorter: on TensorFlow, epochs may begin late.
+    """
     samples = earlier[0].epoch_samples
     rate = run.samples_per_second
     if not samples or not rate:
         return run
-    gap = statistics.median(each.epoch_gap_seconds or 0.0 for each in earlier)
+    gap = statistics.median_low(each.epoch_gap_seconds or 0.0 for each in earlier)
     seconds = samples / rate
     share = seconds / (seconds + gap)
     return replace(

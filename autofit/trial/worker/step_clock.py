@@ -376,7 +376,9 @@ class Epochs:
             spread = whole.spread
             gap = median - seconds
         else:
-            gap = max(0.0, statistics.median(self._gaps) - steady.step_seconds)
+            # of two, one of which may be late, the shorter
+            median = statistics.median_low(self._gaps)
+            gap = max(0.0, median - steady.step_seconds)
             spread = steady.spread * seconds / (seconds + gap)
         return {
             "samples_per_second": self.samples / (seconds + gap),

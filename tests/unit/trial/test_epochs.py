@@ -47,9 +47,10 @@ def trained(monkeypatch):
     return trained
 
 
+@pytest.mark.parametrize("late", [(), {9}])
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_gap_is_what_the_first_call_takes_beyond_a_steady_one(trained, waits):
-    _, read = trained(20_000, 0.5, are_whole=False, waits=waits)
+def test_a_gap_is_what_the_first_call_takes_beyond_a_steady_one(trained, waits, late):
+    _, read = trained(20_000, 0.5, are_whole=False, waits=waits, late=late)
     assert read["epoch_gap_seconds"] == pytest.approx(1.0)
     assert read["samples_per_second"] == pytest.approx(20_000 / 21)
     assert read["spread"] == pytest.approx(0.1 * 20 / 21)
