@@ -2,7 +2,7 @@
 
     python tests/benchmarks/three_programs.py                  print what is frozen
     python tests/benchmarks/three_programs.py --run [JOB ...]  search and time (half an hour a
-    job), and freeze three_programs.json
+    job, the weather one and a half), and freeze three_programs.json
 
 Method. The programs are three of `public_jobs.py`, on TensorFlow, alone on the machine: "pictures"
 (JPEG files that Python decodes), "digits" (arrays) and "weather" (a table in tf.data). `autofit
