@@ -87,7 +87,7 @@ FINDERS = {
 class Job(NamedTuple):
     """The data of a program, and the grid of its configs, the program's own first.
 
-    There are more rounds where one of three was slower for all configs.
+    There are more rounds where the first three disagreed with each other or with further fits.
     """
 
     data: str
@@ -270,7 +270,8 @@ def show(name, figures):
             told = ""
             if "told" in row and row["choice"] != own:
                 told = "  told {:.2f} ({:.2f} to {:.2f})".format(*row["told"])
-                told += f", timed {shares[row['choice']] / shares[own]:.2f}"
+                gain = ratio_of(rates[row["choice"]], rates[own])
+                told += ", timed {:.2f} ({:.2f} to {:.2f})".format(*gain)
             print(
                 f"  {way:10} {shares[row['choice']]:.2f} of the best, {row['seconds']:4.0f} s, "
                 f"{row['ooms']} OOMs  {row['choice']}{told}"
